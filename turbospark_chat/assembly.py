@@ -1,0 +1,154 @@
+"""Puts the parts together for the command line: a model file becomes a chat model. Beside `cli`, the only place
+that knows every layer; `cli` imports it once a command needs a model.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+
+from turbospark_chat.chat.chat_session import ChatModel
+from turbospark_chat.chat.reasoning import find_tags
+from turbospark_chat.chat.template import ChatTemplate
+from turbospark_chat.engine.completion import StopReason
+from turbospark_chat.engine.kv_prefix import KvPrefix
+from turbospark_chat.engine.system_probe import available_memory, make_probe
+from turbospark_chat.errors import MemoryOverflowError, ModelFileError, SettingError
+from turbospark_chat.models.catalog import CATALOG, is_installed
+from turbospark_chat.models.gguf import GgufFile
+from turbospark_chat.models.loader import (
+    FLOAT_BYTES,
+    LoadedModel,
+    load_model,
+    read_supported_config,
+    weight_bytes,
+)
+from turbospark_chat.models.quants import GgmlType
+from turbospark_chat.models.runner import Runner
+from turbospark_chat.models.stop_ids import StopIds, gather_stop_ids
+from turbospark_chat.models.vocabulary import read_vocabulary
+from turbospark_chat.settings import Locations
+
+SHARE_OF_FREE_MEMORY = 0.5  # that a KV cache may plan to take, where the user names no context length
+
+
+def open_chat_model(path: Path, *, context_length: int | None) -> ChatModel:
+    """Load a model file and make it ready to chat.
+
+    Raises:
+        ModelFileError, DoesNotFitError, TemplateError, SettingError: what stands in the way.
+    """
+    loaded = load_model(path, available_bytes=available_memory())
+    runner = Runner(loaded.model, KvPrefix())
+    vocabulary, tokenizer = loaded.tokenizer.vocabulary, loaded.tokenizer
+    return ChatModel(
+        producer=runner,
+        tokenizer=tokenizer,
+        template=ChatTemplate(
+            loaded.template,
+            bos_token=_spelling(loaded, vocabulary.bos_id),
+            eos_token=_spelling(loaded, vocabulary.eos_ids[0] if vocabulary.eos_ids else None),
+            control_spellings=tuple(vocabulary.control_ids),
+        ),
+        stop_ids=_reasons(loaded.stop_ids),
+        context_length=_choose_context(loaded, context_length),
+        reasoning_tags=find_tags(loaded.template or ""),
+        probe=make_probe(),
+        check_memory=_memory_check(loaded, runner),
+    )
+
+
+def _spelling(loaded: LoadedModel, token_id: int | None) -> str | None:
+    return None if token_id is None else loaded.tokenizer.spelling(token_id)
+
+
+def _reasons(stop_ids: StopIds) -> dict[int, StopReason]:
+    return {
+        **dict.fromkeys(stop_ids.end_of_sequence, StopReason.EOS),
+        **dict.fromkeys(stop_ids.tool_calls, StopReason.TOOL_CALLS),
+        **dict.fromkeys(stop_ids.end_of_turn, StopReason.END_OF_TURN),
+    }
+
+
+def _choose_context(loaded: LoadedModel, asked: int | None) -> int:
+    """Return the context length: the one asked for, or the model's, as far as half the free memory holds it."""
+    longest = loaded.context_length
+    if asked is None:
+        affordable = int(available_memory() * SHARE_OF_FREE_MEMORY) // loaded.kv_bytes(1)
+        return max(1, min(longest, affordable))
+    if not 1 <= asked <= longest:
+        raise SettingError(f"ctx is {asked}: give 1 to {longest}, which is this model's limit")
+    return asked
+
+
+def _memory_check(loaded: LoadedModel, runner: Runner) -> Callable[[int], None]:
+    """Return a check that refuses more positions than the free memory holds, before they are computed."""
+
+    def check(n_positions: int) -> None:
+        # Growing a layer's arrays holds the old and the new ones at once, one layer at a time.
+        growth = max(loaded.kv_bytes(n_positions) - runner.cache_bytes, 0)
+        needed = growth + loaded.kv_bytes(n_positions) // loaded.config.n_layers
+        available = available_memory()
+        if growth and needed > available:
+            raise MemoryOverflowError(
+                f"a KV cache of {n_positions} positions", needed, available,
+                advice="shorten the conversation with `/forget` or `/clear`, or set a smaller `--ctx`",
+            )  # fmt: skip
+
+    return check
+
+
+def list_models(locations: Locations) -> list[tuple[str, ...]]:
+    """Return the catalogue as rows: name, whether installed, what it is, its licence."""
+    return [
+        (
+            entry.name,
+            "installed" if is_installed(entry, locations) else f"`ts pull {entry.name}`",
+            entry.description,
+            entry.licence,
+        )
+        for entry in CATALOG.values()
+    ]
+
+
+def describe_model(path: Path) -> list[tuple[str, ...]]:
+    """Return what a model file says of itself, as rows of name and value; also for one that cannot be run."""
+    with GgufFile.open(path) as file:
+        metadata = file.metadata
+        types = Counter(_type_name(info.ggml_type) for info in file.tensors.values())
+        n_parameters = sum(prod(info.shape) for info in file.tensors.values())
+        rows = [
+            ("file", str(path)),
+            ("size", f"{path.stat().st_size / 1e6:,.0f} MB"),
+            ("name", str(metadata.get("general.name", "–"))),
+            ("architecture", str(metadata.get("general.architecture", "–"))),
+            ("parameters", f"{n_parameters / 1e6:,.0f} million"),
+            ("tensors", ", ".join(f"{count} {name}" for name, count in types.most_common())),
+            ("memory as float32", f"{weight_bytes(file) / 1e6:,.0f} MB"),
+        ]
+        try:
+            config = read_supported_config(file)
+            file.check_supported()
+            vocabulary = read_vocabulary(metadata, source=path)
+        except ModelFileError as error:
+            return [*rows, ("runs here", f"no: {error.problem}")]
+        stops = [vocabulary.pieces[token_id] for token_id in sorted(gather_stop_ids(vocabulary).all)]
+        template = metadata.get("tokenizer.chat_template")
+        return [
+            *rows,
+            (
+                "layers",
+                f"{config.n_layers} of width {config.dim}, {config.n_heads} heads, {config.n_kv_heads} key/value",
+            ),
+            ("context length", str(config.context_length)),
+            ("KV cache", f"{config.kv_bytes(1, item_bytes=FLOAT_BYTES) / 1e3:,.0f} kB a position"),
+            ("vocabulary", f"{len(vocabulary.pieces)} tokens, {vocabulary.family}"),
+            ("stop tokens", " ".join(stops) or "–"),
+            ("chat template", f"{len(template)} characters" if isinstance(template, str) else "none"),
+            ("arithmetic", "numpy, float32"),
+            ("runs here", "yes"),
+        ]
+
+
+def _type_name(ggml_type: int) -> str:
+    return ggml_type.name if isinstance(ggml_type, GgmlType) else f"type {ggml_type}"

@@ -1,0 +1,162 @@
+"""Every option a user may change between turns, in one table: `/set`, the flags and the README follow it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+from turbospark_chat.chat.window import OverflowPolicy
+from turbospark_chat.engine.completion import CompletionConfig
+from turbospark_chat.engine.pacing import PowerProfile
+from turbospark_chat.engine.sampling_config import SETTINGS
+from turbospark_chat.errors import SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """What holds for the next turn."""
+
+    completion: CompletionConfig = field(default_factory=CompletionConfig)
+    on_overflow: OverflowPolicy = OverflowPolicy.DROP
+    keep_reasoning: bool = False  # return replies to the prompt exactly as generated, thinking included
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row: what an option is called, what it takes, and where in `ChatOptions` it lives."""
+
+    name: str
+    values: str
+    help: str
+    parse: Callable[[str], Any]  # a ValueError or KeyError means: not a value of this option
+    path: tuple[str, ...]
+
+    def read(self, options: ChatOptions) -> object:
+        """Return the value in force."""
+        value: object = options
+        for attribute in self.path:
+            value = getattr(value, attribute)
+        return value
+
+    def show(self, options: ChatOptions) -> str:
+        """Return the value in force as a user would type it."""
+        return _spell(self.read(options))
+
+    def change(self, options: ChatOptions, text: str) -> ChatOptions:
+        """Return options with this one changed to what `text` spells.
+
+        Raises:
+            SettingError: not a value of this option.
+        """
+        try:
+            return self.replace(options, self.parse(text.strip()))
+        except SettingError:
+            raise
+        except (ValueError, KeyError) as error:
+            raise SettingError(f"{self.name} is {text.strip()!r}: give {self.values}") from error
+
+    def replace(self, options: ChatOptions, value: object) -> ChatOptions:
+        """Return options with a value that is already of this option's kind.
+
+        Raises:
+            SettingError: outside its range.
+        """
+        changed: ChatOptions = _replace_at(options, self.path, value)
+        return changed
+
+
+def find_option(name: str) -> Option:
+    """Return the row called `name`; leading dashes go, and dashes and underscores are the same.
+
+    Raises:
+        SettingError: there is none.
+    """
+    row = OPTIONS.get(name.lstrip("-").replace("-", "_"))
+    if row is None:
+        raise SettingError(f"unknown setting `{name}`: give one of {', '.join(OPTIONS)}")
+    return row
+
+
+def _replace_at(holder: Any, path: tuple[str, ...], value: object) -> Any:
+    if len(path) > 1:
+        value = _replace_at(getattr(holder, path[0]), path[1:], value)
+    return replace(holder, **{path[0]: value})
+
+
+def _spell(value: object) -> str:
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}:{bias:g}" for key, bias in value.items()) or "none"
+    if isinstance(value, tuple):
+        return " ".join(map(repr, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _switch(text: str) -> bool:
+    return {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}[text.lower()]
+
+
+def _count_or_none(text: str) -> int | None:
+    return None if text.lower() == "none" else int(text)
+
+
+def _rate_or_none(text: str) -> float | None:
+    return None if text.lower() == "none" else float(text)
+
+
+def _stop_strings(text: str) -> tuple[str, ...]:
+    r"""Read one stop string, in which `\n` and `\t` may stand for the characters; `none` is none."""
+    return () if text.lower() == "none" else (text.replace("\\n", "\n").replace("\\t", "\t"),)
+
+
+def _one_of(kind: type[StrEnum]) -> str:
+    return "one of " + ", ".join(kind)
+
+
+def _rows() -> list[Option]:
+    sampling = [
+        Option(row.name, row.range_text, row.help, row.parse, ("completion", "sampling", row.name))
+        for row in SETTINGS.values()
+    ]
+    return [
+        *sampling,
+        Option(
+            "max_tokens", "a whole number, 0 or more, or none",
+            "Most tokens of a reply; none lets it run to the end of the context.",
+            _count_or_none, ("completion", "max_new_tokens"),
+        ),
+        Option(
+            "stop", "a text that is not empty, or none", "End a reply where this text would begin.",
+            _stop_strings, ("completion", "stop_strings"),
+        ),
+        Option(
+            "on_overflow", _one_of(OverflowPolicy),
+            "When the context is full: drop the oldest exchanges, refuse, or ask.",
+            OverflowPolicy, ("on_overflow",),
+        ),
+        Option(
+            "keep_reasoning", "on or off", "Give the model its own thinking back in later turns.",
+            _switch, ("keep_reasoning",),
+        ),
+        Option(
+            "reuse", "on or off", "Continue from the KV cache; off computes every prompt from its first token.",
+            _switch, ("completion", "reuse"),
+        ),
+        Option(
+            "power_profile", _one_of(PowerProfile),
+            "performance runs flat out, balanced slows under pressure, efficiency keeps to 10 tokens a second.",
+            PowerProfile, ("completion", "power_profile"),
+        ),
+        Option(
+            "max_tokens_per_sec", "0.01 or more, or none", "Write at most this many tokens a second.",
+            _rate_or_none, ("completion", "max_tokens_per_sec"),
+        ),
+    ]  # fmt: skip
+
+
+OPTIONS: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in _rows()})
+"""Every option by name, in the order in which help shows them."""

@@ -1,0 +1,44 @@
+"""What a turn reports while it goes, and what came of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from turbospark_chat.chat.conversation import Turn
+from turbospark_chat.engine.completion import RawDecodeResult
+from turbospark_chat.engine.progress import Prefill
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyText:
+    """One more token was sampled, and this text became visible with it; it may be empty."""
+
+    text: str
+    is_reasoning: bool
+    n_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsDropped:
+    """The oldest turns left the prompt so that it fits; they stay in the conversation."""
+
+    n_turns: int
+    n_tokens: int
+
+    def __str__(self) -> str:
+        """Say it as one line."""
+        exchanges = "1 exchange" if self.n_turns == 1 else f"{self.n_turns} exchanges"
+        return f"{exchanges} dropped from the prompt to fit the context ({self.n_tokens} tokens)"
+
+
+TurnEvent = Prefill | ReplyText | TurnsDropped
+TurnEventSink = Callable[[TurnEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """A finished turn. `turn` is None when it was cancelled before its first token: nothing was kept."""
+
+    turn: Turn | None
+    raw: RawDecodeResult
+    n_dropped_turns: int
+    n_dropped_tokens: int

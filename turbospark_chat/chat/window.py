@@ -1,0 +1,74 @@
+"""Which turns of a conversation go into the prompt: all, or the newest that fit. Never half a turn."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from turbospark_chat.errors import ContextOverflowError
+
+MOST_ROOM_KEPT_FOR_A_REPLY = 512  # tokens, where no limit on the reply says how many
+
+
+class OverflowPolicy(StrEnum):
+    """What to do when a conversation outgrows the context."""
+
+    DROP = "drop"
+    ERROR = "error"
+    ASK = "ask"
+
+
+class WindowOverflowError(ContextOverflowError):
+    """The conversation does not fit; leaving out its oldest `n_droppable` turns would make it."""
+
+    def __init__(self, n_prompt: int, n_reserved: int, context_length: int, n_droppable: int) -> None:
+        remedy = (
+            "start over with `/clear`, shorten the message, or raise `--ctx`"
+            if n_droppable == 0
+            else f"leave out the oldest {n_droppable} of its turns with `/forget {n_droppable}` or `--on-overflow drop`"
+        )
+        super().__init__(n_prompt, n_reserved, context_length, advice=remedy)
+        self.n_droppable = n_droppable
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The prompt that fits: its ids, and the first turn it still contains."""
+
+    prompt_ids: Sequence[int]
+    first_turn: int
+    dropped_tokens: int  # tokens that left the prompt with the turns dropped by this fit
+
+
+def fit_window(
+    encode: Callable[[int], Sequence[int]],
+    *,
+    first_turn: int,
+    n_turns: int,
+    context_length: int,
+    max_tokens: int | None,
+    policy: OverflowPolicy,
+) -> Window:
+    """Leave out the oldest whole turns until the prompt and its reply fit.
+
+    Args:
+        encode: prompt ids of the conversation from a given turn on, the new message included.
+        first_turn: where the last window began; earlier turns stay out.
+        n_turns: how many finished turns there are.
+        max_tokens: the reply's limit. None asks for some room, and takes what there is once nothing can be dropped.
+
+    Raises:
+        WindowOverflowError: it does not fit even alone, or the policy forbids dropping.
+    """
+    least = 1 if max_tokens is None else max_tokens
+    wanted = min(context_length // 4, MOST_ROOM_KEPT_FOR_A_REPLY) if max_tokens is None else max_tokens
+    n_reserved = wanted if policy is OverflowPolicy.DROP else least
+    prompt_ids = encode(first_turn)
+    whole, first = len(prompt_ids), first_turn
+    while len(prompt_ids) + n_reserved > context_length and first < n_turns:
+        first += 1
+        prompt_ids = encode(first)
+    if len(prompt_ids) + least > context_length:
+        raise WindowOverflowError(whole, least, context_length, 0)
+    if first > first_turn and policy is not OverflowPolicy.DROP:
+        raise WindowOverflowError(whole, least, context_length, first - first_turn)
+    return Window(prompt_ids, first, whole - len(prompt_ids))

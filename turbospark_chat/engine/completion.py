@@ -1,0 +1,106 @@
+"""The values of a run: what is asked for and what came of it. Knows nothing of how it runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from turbospark_chat.engine.pacing import PowerProfile
+from turbospark_chat.engine.pressure import MemoryPressure
+from turbospark_chat.engine.sampling_config import SamplingConfig
+from turbospark_chat.errors import SettingError
+
+
+class StopReason(StrEnum):
+    """Why a reply ended."""
+
+    END_OF_TURN = "end_of_turn"
+    TOOL_CALLS = "tool_calls"
+    EOS = "eos"
+    STOP_STRING = "stop_string"
+    MAX_TOKENS = "max_tokens"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the model had more to say."""
+        return self in (StopReason.MAX_TOKENS, StopReason.CANCELLED)
+
+
+class PrefillMode(StrEnum):
+    """How a prompt is fed: one token a call, or in chunks."""
+
+    TOKENS = "tokens"
+    CHUNKS = "chunks"
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionConfig:
+    """How to run a prompt. `max_new_tokens` None means as many as the context holds."""
+
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    max_new_tokens: int | None = None
+    stop_ids: Mapping[int, StopReason] = field(default_factory=lambda: MappingProxyType({}))
+    stop_strings: tuple[str, ...] = ()
+    prefill_mode: PrefillMode = PrefillMode.CHUNKS
+    chunk_size: int = 64  # tokens between two looks at the cancel flag
+    reuse: bool = True
+    power_profile: PowerProfile = PowerProfile.PERFORMANCE
+    max_tokens_per_sec: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers and texts.
+
+        Raises:
+            SettingError: a value no run can use; the message names the setting, the value and what it takes.
+        """
+        if self.max_new_tokens is not None and self.max_new_tokens < 0:
+            raise SettingError(
+                f"max_tokens is {self.max_new_tokens}: give a whole number, 0 or more, or none"
+            )
+        if self.chunk_size < 1:
+            raise SettingError(f"chunk_size is {self.chunk_size}: give a whole number above 0")
+        if "" in self.stop_strings:
+            raise SettingError("stop is '': an empty text would end every reply at once; give another")
+        if self.max_tokens_per_sec is not None and not 0.01 <= self.max_tokens_per_sec < float("inf"):
+            raise SettingError(f"max_tokens_per_sec is {self.max_tokens_per_sec}: give 0.01 or more, or none")
+
+
+@dataclass(frozen=True, slots=True)
+class RawDecodeResult:
+    """What a run did. `len(kv_backed_token_ids) == kv_position`, which is what the cache holds.
+
+    `token_ids` are the reply's, without a stop token; the last one is not in the cache when the run ended on its
+    budget, a stop string or a cancel. Seconds are wall-clock.
+    """
+
+    prompt_tokens: int
+    new_tokens: int
+    token_ids: tuple[int, ...]
+    prefill_seconds: float
+    decode_seconds: float
+    reason: StopReason
+    kv_position: int
+    kv_backed_token_ids: tuple[int, ...]
+    reused_prefix_tokens: int
+    session_slot_evicted: bool
+    peak_memory_pressure: MemoryPressure
+
+    @property
+    def prefilled_tokens(self) -> int:
+        """Prompt tokens computed in this run; fewer than the prompt's when it was cancelled."""
+        return min(self.kv_position, self.prompt_tokens) - self.reused_prefix_tokens
+
+    @property
+    def prefill_rate(self) -> float | None:
+        """Prompt tokens computed per second; None where no time was measured."""
+        return _rate(self.prefilled_tokens, self.prefill_seconds)
+
+    @property
+    def decode_rate(self) -> float | None:
+        """Decode steps per second. The first token needs no step of its own: its logits come with the prompt."""
+        return _rate(self.kv_position - self.prompt_tokens, self.decode_seconds)
+
+
+def _rate(count: int, seconds: float) -> float | None:
+    return count / seconds if count > 0 and seconds > 0 else None

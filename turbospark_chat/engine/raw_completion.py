@@ -1,0 +1,224 @@
+"""The run: admission, reuse, cancellable prefill, cancellable decode. Ids in, text events and a result out.
+
+Knows no template and no conversation; all it asks of a model is the LogitProducer's few methods.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from turbospark_chat.engine.completion import CompletionConfig, PrefillMode, RawDecodeResult, StopReason
+from turbospark_chat.engine.detokenizer import Detokenizer, PieceSource
+from turbospark_chat.engine.pacing import Pacer
+from turbospark_chat.engine.pressure import PressureProbe
+from turbospark_chat.engine.producer import LogitProducer, Logits
+from turbospark_chat.engine.progress import Prefill, ProgressSink
+from turbospark_chat.engine.sampler import Sampler
+from turbospark_chat.engine.stop_matcher import StopMatcher
+from turbospark_chat.engine.token_sink import TokenSink
+from turbospark_chat.errors import ContextOverflowError, EmptyPromptError, ZeroBudgetError
+
+
+class CancelFlag(Protocol):
+    """A flag another thread may raise; `threading.Event` is one."""
+
+    def is_set(self) -> bool:
+        """Whether to stop."""
+
+    def wait(self, timeout: float) -> bool:
+        """Sleep for `timeout` seconds, or until raised; return whether it is."""
+
+
+class TokenText(PieceSource, Protocol):
+    """What a run needs of a tokenizer: bytes of ids, and how many ids it knows."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Ids from here on are padding of the output head and are never sampled."""
+
+
+def run_raw_completion(
+    producer: LogitProducer,
+    tokenizer: TokenText,
+    prompt_ids: Sequence[int],
+    config: CompletionConfig,
+    *,
+    max_context: int,
+    cancel: CancelFlag,
+    on_progress: ProgressSink,
+    probe: PressureProbe | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> RawDecodeResult:
+    """Continue from what the producer already holds of `prompt_ids`, prefill the rest and generate.
+
+    Cancelling is no error: the result is ordinary, and the next run continues from it. After an exception the
+    producer's record and cache still agree and the tail has been reported.
+
+    Raises:
+        EmptyPromptError, ZeroBudgetError, ContextOverflowError: refused before any state was touched.
+        SettingError: a logit bias or stop string that cannot be used; also before.
+        NoFiniteLogitsError: the model gave nothing to choose from.
+    """
+    budget = _admit(prompt_ids, config, max_context)
+    run = _Run(producer, tokenizer, prompt_ids, config, cancel, on_progress, probe, clock)
+    try:
+        logits = run.prefill(need_logits=True)
+        reason = StopReason.CANCELLED if logits is None else run.decode(logits, budget)
+    finally:
+        run.flush()
+    return run.result(reason)
+
+
+def run_prefill(
+    producer: LogitProducer,
+    tokenizer: TokenText,
+    prompt_ids: Sequence[int],
+    config: CompletionConfig,
+    *,
+    max_context: int,
+    cancel: CancelFlag,
+    on_progress: ProgressSink,
+    clock: Callable[[], float] = time.monotonic,
+) -> RawDecodeResult:
+    """Bring the prompt into the cache and generate nothing: what a budget of zero means to a user.
+
+    Raises:
+        EmptyPromptError, ContextOverflowError: refused before any state was touched.
+    """
+    _admit_prompt(prompt_ids, 0, max_context)
+    run = _Run(producer, tokenizer, prompt_ids, config, cancel, on_progress, None, clock)
+    run.prefill(need_logits=False)
+    return run.result(StopReason.CANCELLED if cancel.is_set() else StopReason.MAX_TOKENS)
+
+
+def _admit(prompt_ids: Sequence[int], config: CompletionConfig, max_context: int) -> int:
+    """Return how many tokens may be generated, or refuse."""
+    if config.max_new_tokens == 0:
+        raise ZeroBudgetError(0)
+    _admit_prompt(prompt_ids, config.max_new_tokens or 1, max_context)
+    return config.max_new_tokens or max_context - len(prompt_ids)
+
+
+def _admit_prompt(prompt_ids: Sequence[int], n_reserved: int, max_context: int) -> None:
+    if not prompt_ids:
+        raise EmptyPromptError
+    if len(prompt_ids) + n_reserved > max_context:
+        raise ContextOverflowError(
+            len(prompt_ids), n_reserved, max_context, advice="shorten the prompt, or raise `--ctx`"
+        )
+
+
+class _Run:
+    """The moving parts of one run. `history` is always the ids the producer's cache holds."""
+
+    def __init__(
+        self,
+        producer: LogitProducer,
+        tokenizer: TokenText,
+        prompt_ids: Sequence[int],
+        config: CompletionConfig,
+        cancel: CancelFlag,
+        on_progress: ProgressSink,
+        probe: PressureProbe | None,
+        clock: Callable[[], float],
+    ) -> None:
+        # Everything that can refuse its settings is built first: a refusal must not have touched the state.
+        self._sampler = Sampler(config.sampling, vocab_size=producer.vocab_size, n_tokens=tokenizer.n_tokens)
+        stops = StopMatcher(config.stop_strings)
+        self._sink = TokenSink(Detokenizer(tokenizer, vocab_size=producer.vocab_size), stops, on_progress)
+        self._pacer = Pacer(config.power_profile, max_tokens_per_sec=config.max_tokens_per_sec, probe=probe)
+        self._producer, self._prompt_ids, self._config = producer, prompt_ids, config
+        self._cancel, self._on_progress, self._clock = cancel, on_progress, clock
+        self._history: list[int] = []
+        self._reused = 0
+        self._prefill_seconds = 0.0
+        self._decode_seconds = 0.0
+
+    def prefill(self, *, need_logits: bool) -> Logits | None:
+        """Feed what is not in the cache yet; return the last position's logits, or None when cancelled."""
+        started = self._clock()
+        self._pacer.poll()
+        prompt, producer = self._prompt_ids, self._producer
+        kept = producer.try_reuse_prefix(prompt) if self._config.reuse else 0
+        self._reused = min(kept, len(prompt) - 1)
+        if self._reused == 0:
+            producer.reset()
+        self._history = list(prompt[: self._reused])
+        by_token = self._config.prefill_mode is PrefillMode.TOKENS
+        step = 1 if by_token else self._config.chunk_size
+        logits: Logits | None = None
+        for position in range(self._reused, len(prompt), step):
+            chunk = prompt[position : position + step]
+            is_last = position + len(chunk) == len(prompt)
+            logits = self._feed(chunk, position, need_logits=need_logits and is_last, by_token=by_token)
+            self._prefill_seconds = self._clock() - started
+            self._on_progress(Prefill(len(self._history), len(prompt), self._reused))
+            if self._cancel.is_set():
+                return None
+        return logits
+
+    def _feed(
+        self, chunk: Sequence[int], position: int, *, need_logits: bool, by_token: bool
+    ) -> Logits | None:
+        logits = None
+        if not by_token:
+            logits = self._producer.produce_chunk(chunk, position, need_logits=need_logits)
+        elif need_logits:
+            logits = self._producer.produce(chunk[0], position)
+        else:
+            self._producer.produce_prefill(chunk[0], position)
+        self._history.extend(chunk)
+        return logits
+
+    def decode(self, logits: Logits, budget: int) -> StopReason:
+        """Sample, commit, decide, pace, feed, until a reason to stop. A stopping token is never fed."""
+        started = self._clock()
+        try:
+            while True:
+                token = self._sampler.sample(logits, self._history, len(self._prompt_ids))
+                reason = self._commit(token, budget)
+                if reason is None and self._pause():
+                    reason = StopReason.CANCELLED
+                if reason is not None:
+                    return reason
+                logits = self._producer.produce(token, len(self._history))
+                self._history.append(token)
+        finally:
+            self._decode_seconds = self._clock() - started
+
+    def flush(self) -> None:
+        """Report the text still held back; every exit does."""
+        self._sink.finish()
+
+    def _commit(self, token: int, budget: int) -> StopReason | None:
+        """Take a sampled token; return why the run ends here. Cancel is last: a run that ended by itself says so."""
+        stop_reason = self._config.stop_ids.get(token)
+        if stop_reason is not None:
+            return stop_reason
+        self._sink.commit(token)
+        if self._sink.stop_string is not None:
+            return StopReason.STOP_STRING
+        if len(self._sink.token_ids) >= budget:
+            return StopReason.MAX_TOKENS
+        return StopReason.CANCELLED if self._cancel.is_set() else None
+
+    def _pause(self) -> bool:
+        """Wait for the pacer; return whether a cancel ended the wait."""
+        delay = self._pacer.next_delay(self._clock())
+        return delay > 0 and self._cancel.wait(delay)
+
+    def result(self, reason: StopReason) -> RawDecodeResult:
+        """Describe the run as it stands."""
+        return RawDecodeResult(
+            prompt_tokens=len(self._prompt_ids),
+            new_tokens=len(self._sink.token_ids),
+            token_ids=self._sink.token_ids,
+            prefill_seconds=self._prefill_seconds,
+            decode_seconds=self._decode_seconds,
+            reason=reason,
+            kv_position=len(self._history),
+            kv_backed_token_ids=tuple(self._history),
+            reused_prefix_tokens=self._reused,
+            session_slot_evicted=self._producer.session_slot_evicted,
+            peak_memory_pressure=self._pacer.peak_memory_pressure,
+        )

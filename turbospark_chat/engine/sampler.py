@@ -1,0 +1,167 @@
+"""Choose the next token id from logits.
+
+Owns the order of the steps: bias, penalties, top-k, top-p, min-p, temperature, draw. Knows no model, no text
+and no cache; penalties follow from the ids given, so a reused prompt and a computed one are penalised alike.
+"""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turbospark_chat.engine.producer import Logits
+from turbospark_chat.engine.sampling_config import SamplingConfig
+from turbospark_chat.errors import ModelWarning, NoFiniteLogitsError, SettingError
+
+Ids = NDArray[np.intp]
+Scores = NDArray[np.float64]  # logits being worked on; float64, so no step overflows and sums reach 1
+
+
+class Sampler:
+    """Draws the token ids of one run, with random numbers that start at `config.seed`.
+
+    Temperature 0 takes the highest score after bias and penalties, the lowest id of equals, and draws
+    nothing. Rows of the output head that the tokenizer does not know (ids from `n_tokens` on) can never win.
+    NaN counts as minus infinity, with one ModelWarning per sampler, and plus infinity as the largest float32.
+    """
+
+    def __init__(self, config: SamplingConfig, *, vocab_size: int, n_tokens: int | None = None) -> None:
+        """Sample from logits (vocab_size,), of whose ids the tokenizer knows the first `n_tokens`.
+
+        Raises:
+            SettingError: `logit_bias` names an id outside the vocabulary.
+        """
+        outside = [token_id for token_id in config.logit_bias if token_id >= vocab_size]
+        if outside:
+            raise SettingError(f"logit_bias names token id {outside[0]}: give ids below {vocab_size}")
+        self._config = config
+        self._vocab_size = vocab_size
+        self._n_tokens = vocab_size if n_tokens is None else min(n_tokens, vocab_size)
+        self._biases = {id_: bias for id_, bias in config.logit_bias.items() if id_ < self._n_tokens}
+        self._rng = np.random.default_rng(config.seed)
+        self._has_warned = False
+
+    def sample(self, logits: Logits, history: Sequence[int], n_prompt: int) -> int:
+        """Return the next id after `history`, of which the first `n_prompt` ids are the prompt.
+
+        Raises:
+            NoFiniteLogitsError: no id has a logit above minus infinity.
+        """
+        scores = self.process_logits(logits, history, n_prompt)
+        if self._config.temperature == 0:
+            return int(scores.argmax())
+        ids = self._filter(scores)
+        weights = _weights(scores[ids], self._config.temperature)
+        return int(ids[draw(weights, self._rng.random())])
+
+    def process_logits(self, logits: Logits, history: Sequence[int], n_prompt: int) -> Scores:
+        """Return the scores (n_tokens,) after bias and penalties; `logits` is left as it was.
+
+        The repetition penalty sees the last `repetition_window` ids of prompt and reply together, each id
+        once: a positive score is divided by it, a negative one multiplied. Then presence and frequency
+        penalties are subtracted for the ids of the reply alone.
+        """
+        config = self._config
+        scores = self._to_scores(logits)
+        for token_id, bias in self._biases.items():
+            scores[token_id] += bias
+        factor, window = config.repetition_penalty, config.repetition_window
+        if factor != 1 and window != 0:
+            ids, _ = self._count(history if window < 0 else history[-window:])
+            seen = scores[ids]
+            scores[ids] = np.where(seen > 0, seen / factor, seen * factor)
+        if config.presence_penalty or config.frequency_penalty:
+            ids, counts = self._count(history[n_prompt:])
+            scores[ids] -= config.presence_penalty + config.frequency_penalty * counts
+        return scores
+
+    def top_logprobs(self, logits: Logits, n: int) -> list[tuple[int, float]]:
+        """Return the `n` likeliest ids with the model's own log-probabilities, likeliest first.
+
+        Before bias, penalties and temperature. Ids at minus infinity are left out, so there may be fewer.
+
+        Raises:
+            NoFiniteLogitsError: no id has a logit above minus infinity.
+        """
+        scores = self._to_scores(logits)
+        ids = largest(scores, n)
+        ids = ids[scores[ids] > -np.inf]
+        ids = ids[np.argsort(-scores[ids], kind="stable")]
+        highest = scores.max()
+        logprobs = scores[ids] - highest - np.log(np.exp(scores - highest).sum())
+        return list(zip(ids.tolist(), logprobs.tolist(), strict=True))
+
+    def _to_scores(self, logits: Logits) -> Scores:
+        """Copy the logits of known ids, with NaN and plus infinity replaced."""
+        if logits.shape != (self._vocab_size,):
+            raise ValueError(f"logits have shape {logits.shape}, not ({self._vocab_size},)")
+        scores = logits[: self._n_tokens].astype(np.float64)  # (n_tokens,), always a copy
+        is_nan = np.isnan(scores)
+        if is_nan.any():
+            scores[is_nan] = -np.inf
+            if not self._has_warned:
+                self._has_warned = True
+                message = f"the model gave NaN for {is_nan.sum()} of {scores.size} tokens: passed over"
+                warnings.warn(message, ModelWarning, stacklevel=3)
+        np.minimum(scores, np.finfo(np.float32).max, out=scores)
+        if scores.max(initial=-np.inf) == -np.inf:
+            raise NoFiniteLogitsError(
+                f"no token can be chosen: all {scores.size} logits are NaN or -inf;"
+                " the model file may be damaged"
+            )
+        return scores
+
+    def _count(self, history: Sequence[int]) -> tuple[Ids, Ids]:
+        """Return the distinct ids of `history` and how often each occurs, without ids that can never win."""
+        ids, counts = np.unique(np.asarray(history, dtype=np.intp), return_counts=True)
+        known = (ids >= 0) & (ids < self._n_tokens)
+        return ids[known], counts[known]
+
+    def _filter(self, scores: Scores) -> Ids:
+        """Return the ids, ascending, that pass top-k, top-p and min-p; each sees what the one before left."""
+        config = self._config
+        ids = largest(scores, config.top_k) if config.top_k > 0 else np.arange(scores.size)
+        if config.top_p < 1:
+            ids = ids[top_p(scores[ids], config.top_p)]
+        if config.min_p > 0:
+            ids = ids[_weights(scores[ids]) >= config.min_p]
+        return ids
+
+
+def largest(scores: Scores, n: int) -> Ids:
+    """Return the indexes of the `n` largest scores, ascending; of equal scores the lowest indexes.
+
+    Partitions by value, since `argpartition` leaves it to the machine which of equal scores it keeps.
+    """
+    if n >= scores.size:
+        return np.arange(scores.size)
+    if n <= 0:
+        return np.arange(0)
+    threshold = np.partition(scores, -n)[-n]
+    above = np.flatnonzero(scores > threshold)
+    equal = np.flatnonzero(scores == threshold)
+    return np.sort(np.concatenate([above, equal[: n - above.size]]))
+
+
+def top_p(scores: Scores, p: float) -> Ids:
+    """Return the indexes of the fewest largest scores whose probabilities sum to `p`: at least one."""
+    cumulative = np.cumsum(np.sort(_weights(scores))[::-1])
+    return largest(scores, int(np.searchsorted(cumulative, p * cumulative[-1])) + 1)
+
+
+def draw(weights: Scores, u: float) -> int:
+    """Return the index at which the running sum of `weights` passes `u` of the total, for any u in [0, 1).
+
+    There is one, because u * total rounds to less than the total, as of any normal float64. Its weight is
+    above 0, because only such a weight can raise the sum.
+    """
+    cumulative = np.cumsum(weights)
+    return int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
+
+
+def _weights(scores: Scores, temperature: float = 1.0) -> Scores:
+    """Return probabilities relative to the likeliest: exp((scores - max) / temperature)."""
+    with np.errstate(over="ignore"):  # a tiny temperature: -inf is the right limit, and exp gives 0
+        exponents: Scores = (scores - scores.max()) / temperature
+    return np.exp(exponents)

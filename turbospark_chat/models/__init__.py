@@ -1,0 +1,1 @@
+"""A file in, a LogitProducer out. Knows no sampling, no chat and no terminal."""

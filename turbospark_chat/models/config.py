@@ -1,0 +1,116 @@
+"""The numbers that describe a model, read from GGUF metadata. Knows no tensors and no arithmetic."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from turbospark_chat.errors import ModelFileError, UnsupportedModelError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Hyper-parameters of a decoder-only transformer."""
+
+    architecture: str
+    n_layers: int
+    dim: int
+    ffn_dim: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    context_length: int
+    norm_eps: float
+    rope_theta: float
+    rope_dim: int
+    rope_scale: float  # positions are divided by it (linear scaling); 1 where there is none
+    sliding_window: int | None
+
+    def kv_bytes(self, length: int, *, item_bytes: int) -> int:
+        """Return the bytes of a KV cache holding `length` positions."""
+        return 2 * self.n_layers * self.n_kv_heads * self.head_dim * length * item_bytes
+
+
+class _Reader:
+    """Reads `{architecture}.{key}` with the file's name on every complaint."""
+
+    def __init__(self, metadata: Mapping[str, object], architecture: str, path: Path) -> None:
+        self._metadata = metadata
+        self._architecture = architecture
+        self._path = path
+
+    def number(self, key: str, default: float | None = None) -> float:
+        full = f"{self._architecture}.{key}"
+        value = self._metadata.get(full, default)
+        if value is None:
+            raise ModelFileError(self._path, f"metadata lacks `{full}`")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            # Per-layer lists belong to architectures whose layers differ; this one has equal layers.
+            raise UnsupportedModelError(self._path, f"`{full}` is not one number: {str(value)[:60]}")
+        if not 0 <= value < 2**40:  # NaN fails too
+            raise ModelFileError(self._path, f"`{full}` is out of range: {value}")
+        return value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        value = self.number(key, default)
+        if value != int(value) or value < 1:
+            raise ModelFileError(
+                self._path, f"`{self._architecture}.{key}` must be a whole number above 0: {value}"
+            )
+        return int(value)
+
+    def text(self, key: str, default: str) -> str:
+        value = self._metadata.get(f"{self._architecture}.{key}", default)
+        return value if isinstance(value, str) else default
+
+
+def read_config(metadata: Mapping[str, object], path: Path) -> ModelConfig:
+    """Read the hyper-parameters under their GGUF names.
+
+    Raises:
+        ModelFileError: a key is missing or outside its range.
+        UnsupportedModelError: the numbers describe something no architecture here computes.
+    """
+    architecture = metadata.get("general.architecture")
+    if not isinstance(architecture, str):
+        raise ModelFileError(path, "metadata lacks `general.architecture`; is this a model file?")
+    read = _Reader(metadata, architecture, path)
+    _refuse_unknown_features(read, path)
+    dim, n_heads = read.count("embedding_length"), read.count("attention.head_count")
+    head_dim = read.count("attention.key_length", dim // n_heads or 1)
+    n_kv_heads = read.count("attention.head_count_kv", n_heads)
+    rope_dim = read.count("rope.dimension_count", head_dim)
+    if n_heads % n_kv_heads:
+        raise ModelFileError(path, f"{n_heads} heads cannot share {n_kv_heads} key/value heads")
+    if rope_dim > head_dim or rope_dim % 2:
+        raise ModelFileError(path, f"`rope.dimension_count` must be even and at most {head_dim}: {rope_dim}")
+    if read.count("attention.value_length", head_dim) != head_dim:
+        raise UnsupportedModelError(path, "keys and values of different lengths are not supported")
+    return ModelConfig(
+        architecture=architecture,
+        n_layers=read.count("block_count"),
+        dim=dim,
+        ffn_dim=read.count("feed_forward_length"),
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        head_dim=head_dim,
+        context_length=read.count("context_length"),
+        norm_eps=read.number("attention.layer_norm_rms_epsilon"),
+        rope_theta=read.number("rope.freq_base", 10000.0),
+        rope_dim=rope_dim,
+        rope_scale=_linear_scale(read),
+        sliding_window=int(read.number("attention.sliding_window", 0)) or None,
+    )
+
+
+def _refuse_unknown_features(read: _Reader, path: Path) -> None:
+    if read.number("expert_count", 0):
+        raise UnsupportedModelError(path, "mixture-of-experts layers are not supported")
+    scaling = read.text("rope.scaling.type", "none")
+    if scaling not in ("none", "linear"):
+        raise UnsupportedModelError(path, f"RoPE scaling `{scaling}` is not supported (none, linear are)")
+
+
+def _linear_scale(read: _Reader) -> float:
+    if read.text("rope.scaling.type", "none") != "linear":
+        return 1.0
+    return read.number("rope.scaling.factor", 1.0) or 1.0

@@ -1,0 +1,116 @@
+"""The arithmetic of a transformer in plain numpy: the readable truth that fast kernels are compared with.
+
+Shapes: T tokens in this call · S tokens in the cache after it · D `dim` · H query heads · KV key/value heads ·
+Hd `head_dim` · F `ffn_dim` · V vocabulary. No batch axis. Weights are stored as in the file, `(out, in)`.
+Everything is float32.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+
+
+class LayerOps(Protocol):
+    """The functions an architecture computes with: this module, or compiled kernels of the same signatures."""
+
+    def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
+        """See `linear`."""
+
+    def rms_norm(self, x: Array, weight: Array, eps: float) -> Array:
+        """See `rms_norm`."""
+
+    def apply_rope(self, x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
+        """See `apply_rope`."""
+
+    def attention(self, q: Array, k: Array, v: Array, position: int) -> Array:
+        """See `attention`."""
+
+    def swiglu(self, gate: Array, up: Array) -> Array:
+        """See `swiglu`."""
+
+
+def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """Multiply x (T, in) by the transpose of weight (out, in) and add bias (out,)."""
+    y: Array = x @ weight.T  # (T, out)
+    if bias is not None:
+        y += bias
+    return y
+
+
+def rms_norm(x: Array, weight: Array, eps: float) -> Array:
+    """Scale x (T, D) to unit root mean square, times weight (D,). https://arxiv.org/abs/1910.07467"""
+    scale = 1.0 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(eps))  # (T, 1)
+    y: Array = x * scale * weight
+    return y
+
+
+def rope_frequencies(
+    rope_dim: int, theta: float, *, scale: float = 1.0, divisors: Array | None = None
+) -> Array:
+    """Return the angle per position of each rotated pair, (rope_dim / 2,).
+
+    `scale` divides every angle (linear scaling); `divisors` (rope_dim / 2,) divides each pair's own, which is how
+    GGUF carries Llama 3's scaling in `rope_freqs.weight`.
+    """
+    exponents = np.arange(0, rope_dim, 2, dtype=np.float64) / rope_dim
+    frequencies = theta**-exponents / scale
+    if divisors is not None:
+        frequencies = frequencies / divisors
+    return frequencies.astype(np.float32)
+
+
+def rope_table(frequencies: Array, position: int, n_tokens: int) -> tuple[Array, Array]:
+    """Return cosines and sines (T, rope_dim / 2) of the positions from `position` on.
+
+    The angles are taken in float64: at position 8191 a float32 product is off by up to 5e-4 rad.
+    """
+    positions = np.arange(position, position + n_tokens, dtype=np.float64)
+    angles = positions[:, None] * frequencies[None, :].astype(np.float64)  # (T, rope_dim / 2)
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def apply_rope(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
+    """Rotate the first dimensions of each head of x (T, H, Hd). https://arxiv.org/abs/2104.09864
+
+    `interleaved` pairs neighbours (0 with 1), which fits the row order of GGUF's `llama` files, whose converter
+    permutes Q and K for it; otherwise the first half is paired with the second (0 with rope_dim / 2).
+    """
+    half = cos.shape[1]
+    cos, sin = cos[:, None, :], sin[:, None, :]  # (T, 1, rope_dim / 2)
+    first = slice(0, 2 * half, 2) if interleaved else slice(0, half)
+    second = slice(1, 2 * half, 2) if interleaved else slice(half, 2 * half)
+    rotated = x.copy()  # dimensions past rope_dim stay as they are
+    rotated[..., first] = x[..., first] * cos - x[..., second] * sin
+    rotated[..., second] = x[..., first] * sin + x[..., second] * cos
+    return rotated
+
+
+def attention(q: Array, k: Array, v: Array, position: int) -> Array:
+    """Causal attention of q (T, H, Hd) over k, v (KV, S, Hd); token t stands at `position + t`. Returns (T, H * Hd).
+
+    Query head h reads key/value head `h // (H / KV)`. Scores are scaled by 1 / sqrt(Hd).
+    """
+    n_tokens, n_heads, head_dim = q.shape
+    n_kv_heads, length, _ = k.shape
+    group = n_heads // n_kv_heads
+    grouped = q.reshape(n_tokens, n_kv_heads, group, head_dim).transpose(1, 2, 0, 3)  # (KV, G, T, Hd)
+    rows = grouped.reshape(n_kv_heads, group * n_tokens, head_dim) * np.float32(head_dim**-0.5)
+    scores: Array = np.matmul(rows, k.transpose(0, 2, 1))  # (KV, G * T, S)
+    scores = scores.reshape(n_kv_heads, group, n_tokens, length)  # (KV, G, T, S)
+    scores[..., position:] += np.triu(np.full((n_tokens, n_tokens), -np.inf, np.float32), k=1)  # the future
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    mixed: Array = scores.reshape(n_kv_heads, group * n_tokens, length) @ v  # (KV, G * T, Hd)
+    heads = mixed.reshape(n_kv_heads, group, n_tokens, head_dim).transpose(2, 0, 1, 3)  # (T, KV, G, Hd)
+    return heads.reshape(n_tokens, n_heads * head_dim)
+
+
+def swiglu(gate: Array, up: Array) -> Array:
+    """Return silu(gate) * up, both (T, F). https://arxiv.org/abs/2002.05202"""
+    with np.errstate(over="ignore"):  # exp of a large -gate is inf, and x / inf is the right 0
+        y: Array = np.multiply(gate / (1.0 + np.exp(-gate)), up)
+    return y

@@ -1,0 +1,108 @@
+"""A model file, read whole: weights, tokenizer, stop ids and template. The list of architectures is here."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from turbospark_chat.errors import MemoryOverflowError, ModelWarning, UnsupportedModelError
+from turbospark_chat.models.config import ModelConfig, read_config
+from turbospark_chat.models.gguf import GgufFile
+from turbospark_chat.models.llama import Llama, load_weights
+from turbospark_chat.models.runner import Model
+from turbospark_chat.models.stop_ids import StopIds, gather_stop_ids
+from turbospark_chat.models.tokenizer import Tokenizer
+from turbospark_chat.models.vocabulary import read_vocabulary
+
+FLOAT_BYTES = 4  # weights and cache are float32 in memory
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Everything a chat needs of a model file. `context_length` is the longest that is exact."""
+
+    path: Path
+    config: ModelConfig
+    model: Model
+    tokenizer: Tokenizer
+    stop_ids: StopIds
+    template: str | None
+    context_length: int
+
+    def kv_bytes(self, n_positions: int) -> int:
+        """Return the size of a KV cache for so many positions."""
+        return self.config.kv_bytes(n_positions, item_bytes=FLOAT_BYTES)
+
+
+def _make_llama(file: GgufFile, config: ModelConfig) -> Model:
+    return Llama(config, load_weights(file, config))
+
+
+ARCHITECTURES: Mapping[str, Callable[[GgufFile, ModelConfig], Model]] = {"llama": _make_llama}
+
+
+def load_model(path: Path, *, available_bytes: int) -> LoadedModel:
+    """Load a GGUF file.
+
+    Raises:
+        ModelFileError, UnsupportedModelError: what is wrong with the file, before any weight is allocated.
+        MemoryOverflowError: the weights need more than `available_bytes`.
+    """
+    with GgufFile.open(path) as file:
+        metadata = file.metadata
+        config = read_supported_config(file)
+        file.check_supported()
+        needed = weight_bytes(file)
+        if needed > available_bytes:
+            raise MemoryOverflowError(
+                f"{path.name}, as float32,",
+                needed,
+                available_bytes,
+                advice="close other programs or take a smaller model",
+            )
+        vocabulary = read_vocabulary(metadata, source=path)
+        template = metadata.get("tokenizer.chat_template")
+        return LoadedModel(
+            path=path,
+            config=config,
+            model=ARCHITECTURES[config.architecture](file, config),
+            tokenizer=Tokenizer(vocabulary),
+            stop_ids=gather_stop_ids(vocabulary),
+            template=template if isinstance(template, str) else None,
+            context_length=_exact_context(config),
+        )
+
+
+def read_supported_config(file: GgufFile) -> ModelConfig:
+    """Return the file's hyper-parameters.
+
+    Raises:
+        UnsupportedModelError: no architecture here computes them.
+    """
+    architecture = file.metadata.get("general.architecture")
+    if isinstance(architecture, str) and architecture not in ARCHITECTURES:
+        supported = ", ".join(ARCHITECTURES)
+        raise UnsupportedModelError(
+            file.path,
+            f"architecture `{architecture}` is not supported (supported: {supported}); take another model",
+        )
+    return read_config(file.metadata, file.path)
+
+
+def weight_bytes(file: GgufFile) -> int:
+    """Return the size of all weights in memory."""
+    return sum(prod(info.shape) * FLOAT_BYTES for info in file.tensors.values())
+
+
+def _exact_context(config: ModelConfig) -> int:
+    """Return the context length, cut to a sliding window: within it, full attention is exact."""
+    window = config.sliding_window
+    if window is None or window >= config.context_length:
+        return config.context_length
+    warnings.warn(
+        f"the context is limited to the model's sliding window of {window} positions",
+        ModelWarning,
+        stacklevel=2,
+    )
+    return window

@@ -1,0 +1,313 @@
+"""The chat at a terminal: inputs become turns on the model's thread, their events become screen text.
+
+Knows the session and the screen; the model only as a thread that takes jobs. A turn that fails gives its message
+back to the input, and the chat goes on.
+"""
+
+import asyncio
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TextIO
+
+from prompt_toolkit.output import Output
+from rich.console import RenderableType
+from rich.text import Text
+
+from turbospark_chat.chat.chat_session import ChatSession
+from turbospark_chat.chat.turn_result import ReplyText, TurnEvent, TurnEventSink, TurnResult
+from turbospark_chat.chat.window import OverflowPolicy, WindowOverflowError
+from turbospark_chat.engine.completion import StopReason
+from turbospark_chat.engine.model_thread import Job, ModelThread
+from turbospark_chat.engine.pressure import PressureProbe
+from turbospark_chat.engine.raw_completion import CancelFlag
+from turbospark_chat.errors import TurboSparkError
+from turbospark_chat.settings import Locations
+from turbospark_chat.terminal.ansi import Painter, harmless
+from turbospark_chat.terminal.commands import parse_command
+from turbospark_chat.terminal.input_history import JsonLinesHistory
+from turbospark_chat.terminal.screen import Screen
+from turbospark_chat.terminal.status_bar import StatusSnapshot, draw_status
+from turbospark_chat.terminal.totals import Totals
+from turbospark_chat.terminal.turn_view import TurnView
+from turbospark_chat.terminal.vitals import VitalsMonitor
+
+FRAME_SECONDS = 0.04  # between two looks at a running turn's events
+
+Generate = Callable[[CancelFlag, TurnEventSink], TurnResult]
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """The turn under way. `message` returns to the input if nothing comes of it."""
+
+    job: Job[TurnEvent, TurnResult]
+    view: TurnView
+    message: str
+    generate: Generate
+
+
+class Repl:
+    """One chat, from the first prompt to leaving."""
+
+    def __init__(
+        self,
+        session: ChatSession,
+        thread: ModelThread,
+        *,
+        model_name: str,
+        locations: Locations,
+        output: Output,
+        is_colored: bool,
+        probe: PressureProbe | None,
+        reply_stream: TextIO | None = None,
+        is_debug: bool = False,
+    ) -> None:
+        self._session, self._thread, self._model_name = session, thread, model_name
+        self._painter = Painter(color=is_colored)
+        self._reply_stream, self._is_debug = reply_stream, is_debug
+        self._vitals = VitalsMonitor(probe, on_change=lambda: self._screen.invalidate())
+        self._totals = Totals()
+        self._context_used = 0
+        self._running: _Running | None = None
+        self._queued: deque[str] = deque()
+        self._question: tuple[str, Callable[[], None], str] | None = None  # prompt, if yes, message if no
+        self._woken = asyncio.Event()
+        self._notices: list[RenderableType] = []
+        self._screen = Screen(
+            self,
+            live_text=lambda: self._running.view.live if self._running and not reply_stream else "",
+            prompt=lambda: self._question[0] if self._question else "> ",
+            status=self._draw_status,
+            history=JsonLinesHistory(locations.history_file, on_problem=self.warn),
+            output=output,
+        )
+
+    def run(self) -> int:
+        """Chat until the user leaves; return the exit code."""
+        greeting = f"{self._model_name}, context {self._session.context_length} tokens; /help lists commands"
+        self._notices.insert(0, Text(greeting, "notice"))
+        self._vitals.start()
+        try:
+            return asyncio.run(self._screen.run(self._begin))
+        finally:
+            self._vitals.close()
+            if self._running is not None:
+                self._running.job.cancel()
+            self._thread.close()
+
+    def warn(self, line: str) -> None:
+        """Show one line about something that went wrong beside the chat; any thread may call it."""
+        self._notices.append(Text(f"warning: {line}", "bar.warn"))
+        self._wake()
+
+    # What keys ask for
+
+    def submit(self, text: str, *, is_pasted: bool) -> None:
+        """Take a whole input: an answer, a command or a message."""
+        if self._question is not None:
+            self._answer(text.strip().lower() in ("y", "yes"))
+            return
+        try:
+            parsed = None if is_pasted else parse_command(text.rstrip("\n"))
+            if parsed is None:
+                self._send(text.strip("\n"))
+                return
+            command, argument = parsed
+            self.show(Text(f"> {text.strip()}", "message"))
+            if command.needs_idle and self._running is not None:
+                self.show(Text(f"`/{command.name}` waits for the reply to end; Ctrl-C stops it", "notice"))
+            else:
+                command.run(self, argument)
+        except TurboSparkError as error:
+            self._show_error(error)
+            self._screen.input_text = text
+
+    def interrupt(self) -> None:
+        """Stop the reply, or clear the input, or say how to leave."""
+        if self._question is not None:
+            self._answer(False)
+        elif self._running is not None:
+            self._running.job.cancel()
+        elif self._screen.input_text:
+            self._screen.input_text = ""
+        else:
+            self.show(Text("Ctrl-D or /exit leaves", "notice"))
+
+    def leave(self) -> None:
+        """End the chat."""
+        if self._running is not None:
+            self._running.job.cancel()
+        self._screen.close(0)
+
+    # What commands ask for
+
+    @property
+    def session(self) -> ChatSession:
+        """The conversation and its options."""
+        return self._session
+
+    def show(self, content: RenderableType) -> None:
+        """Print above the input."""
+        self._screen.write_above(self._painter.render(content, width=self._screen.size.columns) + "\n")
+
+    def statistics(self) -> RenderableType:
+        """Return what the turns so far cost."""
+        return self._totals.table()
+
+    def retry(self) -> None:
+        """Start answering the last message again."""
+        self._start("", lambda cancel, sink: self._session.retry(cancel=cancel, on_event=sink))
+
+    def continue_reply(self) -> None:
+        """Start going on with the last reply."""
+        self._start("", lambda cancel, sink: self._session.continue_reply(cancel=cancel, on_event=sink))
+
+    def conversation_changed(self) -> None:
+        """Note that turns were taken away."""
+        self._context_used = self._session.count_tokens()
+        self._screen.invalidate()
+
+    # Turns
+
+    def _send(self, message: str) -> None:
+        if self._running is not None:
+            self._queued.append(message)
+            self._screen.invalidate()
+            return
+        self.show(Text(f"> {harmless(message)}", "message"))
+        self._start(message, lambda cancel, sink: self._session.send(message, cancel=cancel, on_event=sink))
+
+    def _start(self, message: str, generate: Generate) -> None:
+        job = self._thread.submit(generate, wake=self._wake)
+        self._running = _Running(job, TurnView(self._painter, clock=time.monotonic), message, generate)
+        self._screen.invalidate()
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._watcher = loop.create_task(self._watch())
+        self._woken.set()
+
+    def _wake(self) -> None:
+        """Have the screen's thread look for events; the model's thread calls this."""
+        if hasattr(self, "_loop"):
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def _watch(self) -> None:
+        """Carry events to the screen for as long as it runs, a frame at a time."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            while self._notices:
+                self.show(self._notices.pop(0))
+            if self._running is not None:
+                self._carry(self._running)
+            await asyncio.sleep(FRAME_SECONDS)
+
+    def _carry(self, running: _Running) -> None:
+        is_finished = running.job.is_finished  # asked before draining: nothing comes after it
+        size, finished = self._screen.size, ""
+        for event in running.job.drain():
+            self._write_reply(event)
+            finished += running.view.take(event, width=size.columns, rows=self._screen.live_rows)
+        if is_finished:
+            finished += running.view.finish()
+        if finished and self._reply_stream is None:
+            self._screen.write_above(finished)
+        self._screen.invalidate()
+        if is_finished:
+            self._running = None
+            self._end(running)
+
+    def _write_reply(self, event: TurnEvent) -> None:
+        """Where replies go to another stream than the screen, pass the reply on as it is."""
+        if self._reply_stream is None or not isinstance(event, ReplyText):
+            return
+        if event.text and not event.is_reasoning:
+            self._screen.make_room()
+            self._reply_stream.write(event.text)
+            self._reply_stream.flush()
+
+    def _end(self, running: _Running) -> None:
+        try:
+            result = running.job.result()
+        except WindowOverflowError as error:
+            self._overflow(error, running)
+        except Exception as error:  # whatever it was, the chat and the message survive it
+            self._show_error(error)
+            self._give_back(running.message)
+        else:
+            self._finish_turn(result, running.message)
+        if self._queued and self._question is None:
+            self._send(self._queued.popleft())
+
+    def _finish_turn(self, result: TurnResult, message: str) -> None:
+        self._totals.add(result.raw)
+        self._context_used = result.raw.kv_position
+        if self._reply_stream is not None and result.turn is not None:
+            self._reply_stream.write("\n")
+            self._reply_stream.flush()
+        if result.turn is None:
+            self.show(Text("stopped before the reply began", "notice"))
+            self._give_back(message)
+        elif result.raw.reason is StopReason.CANCELLED:
+            self.show(Text("[stopped; `/continue` goes on]", "notice"))
+            self._give_back("")
+        elif result.raw.reason is StopReason.MAX_TOKENS:
+            self.show(
+                Text(f"[reached the limit of {result.raw.new_tokens} tokens; `/continue` goes on]", "notice")
+            )
+        elif not result.turn.reply.content:
+            self.show(Text("[empty reply]", "notice"))
+
+    def _give_back(self, message: str) -> None:
+        """Put a message nothing came of, and those queued behind it, before what is typed now."""
+        texts = [text for text in (message, *self._queued, self._screen.input_text) if text]
+        self._queued.clear()
+        self._screen.input_text = "\n".join(texts)
+
+    def _overflow(self, error: WindowOverflowError, running: _Running) -> None:
+        self._show_error(error)
+        if error.n_droppable == 0 or self._session.options.on_overflow is not OverflowPolicy.ASK:
+            self._give_back(running.message)
+            return
+
+        def drop_and_start_again() -> None:
+            self._session.leave_out(error.n_droppable)
+            self._start(running.message, running.generate)
+
+        exchanges = "1 exchange" if error.n_droppable == 1 else f"{error.n_droppable} exchanges"
+        self._question = (f"leave out the oldest {exchanges}? y/n ", drop_and_start_again, running.message)
+
+    def _answer(self, is_yes: bool) -> None:
+        assert self._question is not None
+        _, if_yes, message = self._question
+        self._question = None
+        if is_yes:
+            if_yes()
+        else:
+            self._give_back(message)
+
+    def _show_error(self, error: BaseException) -> None:
+        if self._is_debug:
+            self.show(Text("".join(traceback.format_exception(error)).rstrip(), "error"))
+        expected = isinstance(error, TurboSparkError)
+        text = str(error) if expected else f"{type(error).__name__}: {error}; run with `--debug` for where"
+        self.show(Text(f"error: {text}", "error"))
+
+    def _draw_status(self, width: int) -> str:
+        activity, used = None, self._context_used
+        if self._running is not None:
+            activity = replace(self._running.view.activity, n_queued=len(self._queued))
+            used = activity.prefill_done + activity.n_tokens or used
+        status = StatusSnapshot(
+            self._model_name,
+            self._session.context_length,
+            used,
+            self._vitals.latest,
+            self._totals.last,
+            activity,
+        )
+        return self._painter.render(draw_status(status, width), width=width)

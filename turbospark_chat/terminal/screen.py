@@ -1,0 +1,129 @@
+"""The one prompt_toolkit application that owns the terminal: live text, input line, status bar.
+
+Finished text goes above it, into the scrollback, and is never touched again. Knows no chat.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import TextIO
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
+from prompt_toolkit.history import History
+from prompt_toolkit.layout import ConditionalContainer, Dimension, HSplit, Layout, VerticalAlign, Window
+from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
+from prompt_toolkit.output import Output
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+from turbospark_chat.terminal.keys import KeyActions, make_key_bindings
+
+MOST_LIVE_ROWS = 8
+MOST_INPUT_ROWS = 10
+
+
+def open_output(stream: TextIO) -> Output:
+    """Return what paints on the terminal `stream`.
+
+    Without cursor position requests: their answers arrive between the keys, and not every terminal answers.
+    """
+
+    def get_size() -> Size:
+        size = os.get_terminal_size(stream.fileno())
+        return Size(rows=size.lines or 24, columns=size.columns or 80)
+
+    return Vt100_Output(stream, get_size, term=os.environ.get("TERM"), enable_cpr=False)
+
+
+class Screen:
+    """The running application. Its methods belong on its own thread, but for `invalidate`."""
+
+    def __init__(
+        self,
+        actions: KeyActions,
+        *,
+        live_text: Callable[[], str],
+        prompt: Callable[[], str],
+        status: Callable[[int], str],
+        history: History,
+        output: Output,
+    ) -> None:
+        self._output = output
+        self._prompt = prompt
+        self._buffer = Buffer(multiline=True, history=history)
+        live = Window(
+            FormattedTextControl(lambda: ANSI(live_text())),
+            wrap_lines=True,
+            dont_extend_height=True,
+            height=Dimension(max=MOST_LIVE_ROWS),
+        )
+        input_window = Window(
+            BufferControl(self._buffer),
+            wrap_lines=True,
+            dont_extend_height=True,
+            height=Dimension(min=1, max=MOST_INPUT_ROWS),
+            get_line_prefix=self._line_prefix,
+        )
+        bar = Window(FormattedTextControl(lambda: ANSI(status(self.size.columns))), dont_extend_height=True)
+        is_live = Condition(lambda: bool(live_text()))
+        rows = HSplit([ConditionalContainer(live, is_live), input_window, bar], align=VerticalAlign.TOP)
+        self._app: Application[int] = Application(
+            Layout(rows, focused_element=input_window),
+            key_bindings=make_key_bindings(actions, self._buffer),
+            output=output,
+            erase_when_done=True,
+            min_redraw_interval=0.02,
+        )
+
+    @property
+    def size(self) -> Size:
+        """The terminal's size."""
+        return self._output.get_size()
+
+    @property
+    def live_rows(self) -> int:
+        """Rows that live text may take, so that input and bar keep their place."""
+        return max(1, min(MOST_LIVE_ROWS, self.size.rows - MOST_INPUT_ROWS // 2))
+
+    @property
+    def input_text(self) -> str:
+        """What is typed and not yet sent."""
+        return self._buffer.text
+
+    @input_text.setter
+    def input_text(self, text: str) -> None:
+        self._buffer.text = text
+        self._buffer.cursor_position = len(text)
+
+    async def run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> int:
+        """Own the terminal until `close`; return the exit code given there."""
+        loop = asyncio.get_running_loop()
+        return await self._app.run_async(pre_run=lambda: on_start(loop))
+
+    def close(self, exit_code: int) -> None:
+        """End `run`."""
+        if self._app.is_running and not self._app.is_done:
+            self._app.exit(result=exit_code)
+
+    def invalidate(self) -> None:
+        """Draw again soon; any thread may ask."""
+        self._app.invalidate()
+
+    def write_above(self, text: str) -> None:
+        """Put finished text, escape codes included, above the input; it must end in a newline."""
+        self._app.renderer.erase(leave_alternate_screen=False)
+        self._output.write_raw(text.replace("\n", "\r\n"))
+        self._output.flush()
+        self._app.invalidate()
+
+    def make_room(self) -> None:
+        """Leave the cursor where another stream may write; the next drawing follows below."""
+        self._app.renderer.erase(leave_alternate_screen=False)
+        self._app.invalidate()
+
+    def _line_prefix(self, line_number: int, wrap_count: int) -> StyleAndTextTuples:
+        prompt = self._prompt()
+        return [("", prompt if line_number == wrap_count == 0 else " " * len(prompt))]
