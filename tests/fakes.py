@@ -1,6 +1,13 @@
 """Doubles shared by the tests: small, exact, and with no model file behind them."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turbospark_chat.engine.kv_prefix import KvPrefix
+from turbospark_chat.models.runner import Runner
 
 
 class PieceTable:
@@ -40,3 +47,169 @@ class PieceTable:
             else:
                 raise ValueError(f"no piece fits {rest[:8]!r}")
         return ids
+
+
+Boundary = Callable[[str], None]
+
+
+class HashState:
+    """The cache of HashModel: an entry (position, id) for each position. A window keeps it in a ring.
+
+    A ring of W slots can go back only while the W - 1 entries before the new end are still there.
+    """
+
+    def __init__(self, window: int | None) -> None:
+        self._window = window
+        self._slots: dict[int, tuple[int, int]] = {}
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def n_bytes(self) -> int:
+        return len(self._slots)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """The entries that the next token sees, oldest first."""
+        first = 0 if self._window is None else max(0, self._length - self._window)
+        return [self._slots[self._slot(position)] for position in range(first, self._length)]
+
+    def write(self, position: int, token: int) -> None:
+        self._slots[self._slot(position)] = (position, token)
+
+    def commit(self, length: int) -> None:
+        self._length = length
+
+    def truncate(self, length: int) -> int:
+        if length < self._length:
+            first = 0 if self._window is None else max(0, length - self._window + 1)
+            needed = range(first, length)
+            is_whole = all(self._slots.get(self._slot(at), (-1, 0))[0] == at for at in needed)
+            self._length = length if is_whole else 0
+        return self._length
+
+    def _slot(self, position: int) -> int:
+        return position if self._window is None else position % self._window
+
+
+class HashModel:
+    """The cases' HashLM: the next id is a hash of every (position, id), so a lost, doubled or misplaced entry shows.
+
+    `evaluated` counts the tokens fed. `on_boundary` is called with the name of each point of a forward pass, and may
+    raise.
+    """
+
+    def __init__(self, *, window: int | None = None, vocab_size: int = 97) -> None:
+        self._window = window
+        self.vocab_size = vocab_size
+        self.evaluated = 0
+        self.on_boundary: Boundary = lambda name: None
+
+    def make_state(self) -> HashState:
+        return HashState(self._window)
+
+    def forward(
+        self, tokens: Sequence[int], state: HashState, *, need_logits: bool
+    ) -> NDArray[np.float32] | None:
+        self.on_boundary("before a chunk")
+        start = len(state)
+        for position, token in enumerate(tokens, start=start):
+            state.write(position, token)
+            self.evaluated += 1
+        self.on_boundary("after its write")
+        state.commit(start + len(tokens))
+        self.on_boundary("after its commit")
+        return self.logits(state) if need_logits else None
+
+    def logits(self, state: HashState) -> NDArray[np.float32]:
+        logits = np.zeros(self.vocab_size, np.float32)
+        logits[sum((p + 1) * (token + 7) for p, token in state.entries) % self.vocab_size] = 1.0
+        return logits
+
+
+class RecurrentState:
+    """The cases' RecLM state: a number that summarises everything before it, and so cannot go back."""
+
+    def __init__(self) -> None:
+        self.value = 1
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def n_bytes(self) -> int:
+        return 8
+
+    def feed(self, token: int) -> None:
+        self.value = (31 * self.value + token + 1) % 10007
+        self._length += 1
+
+    def truncate(self, length: int) -> int:
+        if length < self._length:
+            self.value, self._length = 1, 0
+        return self._length
+
+
+class RecurrentModel:
+    """The cases' RecLM."""
+
+    vocab_size = 97
+
+    def __init__(self) -> None:
+        self.evaluated = 0
+
+    def make_state(self) -> RecurrentState:
+        return RecurrentState()
+
+    def forward(
+        self, tokens: Sequence[int], state: RecurrentState, *, need_logits: bool
+    ) -> NDArray[np.float32] | None:
+        for token in tokens:
+            state.feed(token)
+            self.evaluated += 1
+        if not need_logits:
+            return None
+        logits = np.zeros(self.vocab_size, np.float32)
+        logits[state.value % self.vocab_size] = 1.0
+        return logits
+
+
+def hash_runner(
+    *, window: int | None = None, vocab_size: int = 97
+) -> tuple[Runner[KvPrefix, HashState], HashModel]:
+    """Return the real runner over a HashModel, and the model."""
+    model = HashModel(window=window, vocab_size=vocab_size)
+    return Runner(model, KvPrefix), model
+
+
+class ChatBytes(PieceTable):
+    """A chat tokenizer over the 256 bytes, with control tokens from id 256 on."""
+
+    def __init__(
+        self, controls: Sequence[str] = ("<|im_start|>", "<|im_end|>"), *, bos: str | None = None
+    ) -> None:
+        self.control_ids = {spelling: 256 + index for index, spelling in enumerate(controls)}
+        super().__init__(
+            {value: bytes([value]) for value in range(256)} | dict.fromkeys(self.control_ids.values(), b"")
+        )
+        self._bos = [self.control_ids[bos]] if bos else []
+
+    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
+        if not parse_special:
+            return list(text.encode())
+        pattern = "|".join(map(re.escape, sorted(self.control_ids, key=len, reverse=True)))
+        parts = re.split(f"({pattern})", text)
+        return [
+            i
+            for part in parts
+            for i in ([self.control_ids[part]] if part in self.control_ids else part.encode())
+        ]
+
+    def with_bos(self, ids: Sequence[int]) -> list[int]:
+        return list(ids) if list(ids[: len(self._bos)]) == self._bos else [*self._bos, *ids]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return b"".join(map(self.token_bytes, ids)).decode("utf-8", "replace")

@@ -16,6 +16,7 @@ from turbospark_chat.engine.system_probe import available_memory, make_probe
 from turbospark_chat.errors import MemoryOverflowError, ModelFileError, SettingError
 from turbospark_chat.models.catalog import CATALOG, is_installed
 from turbospark_chat.models.gguf import GgufFile
+from turbospark_chat.models.kv_cache import KvCache
 from turbospark_chat.models.loader import (
     FLOAT_BYTES,
     LoadedModel,
@@ -39,7 +40,7 @@ def open_chat_model(path: Path, *, context_length: int | None) -> ChatModel:
         ModelFileError, DoesNotFitError, TemplateError, SettingError: what stands in the way.
     """
     loaded = load_model(path, available_bytes=available_memory())
-    runner = Runner(loaded.model, KvPrefix())
+    runner = Runner(loaded.model, KvPrefix)
     vocabulary, tokenizer = loaded.tokenizer.vocabulary, loaded.tokenizer
     return ChatModel(
         producer=runner,
@@ -81,12 +82,12 @@ def _choose_context(loaded: LoadedModel, asked: int | None) -> int:
     return asked
 
 
-def _memory_check(loaded: LoadedModel, runner: Runner) -> Callable[[int], None]:
+def _memory_check(loaded: LoadedModel, runner: Runner[KvPrefix, KvCache]) -> Callable[[int], None]:
     """Return a check that refuses more positions than the free memory holds, before they are computed."""
 
     def check(n_positions: int) -> None:
         # Growing a layer's arrays holds the old and the new ones at once, one layer at a time.
-        growth = max(loaded.kv_bytes(n_positions) - runner.cache_bytes, 0)
+        growth = max(loaded.kv_bytes(n_positions) - runner.state.n_bytes, 0)
         needed = growth + loaded.kv_bytes(n_positions) // loaded.config.n_layers
         available = available_memory()
         if growth and needed > available:

@@ -1,4 +1,4 @@
-"""A chat template renders any conversation, whatever is in it and whatever the template refuses. Cases 16, 17, E."""
+"""A chat template renders any conversation, whatever it holds and the template refuses. Cases 16, 17, E."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -319,7 +319,9 @@ def test_messages_are_left_as_they_are_where_the_template_takes_them(
 
 def test_a_refusal_is_told_in_the_templates_own_words_and_the_next_render_works() -> None:  # E4, T73
     chat = template(ALTERNATES)
-    with pytest.raises(TemplateError, match="failed: Conversation roles must alternate; take back") as caught:
+    with pytest.raises(
+        TemplateError, match="failed: Conversation roles must alternate; take the last message back"
+    ) as caught:
         chat.render([REPLY, USER], add_generation_prompt=False)
     assert "\n" not in str(caught.value)
     assert chat.render([USER], add_generation_prompt=False).text == "<s>[hi]"
@@ -353,11 +355,17 @@ STRING_OR_PARTS = (
     "{% for m in messages %}[{{ m.role }}:{% if m.content is string %}{{ m.content }}{% else %}"
     "{% for part in m.content %}{{ part.text }}!{% endfor %}{% endif %}]{% endfor %}" + GENERATES
 )
+PARTS_OF_USERS_ONLY = (
+    "{% for m in messages %}[{{ m.role }}:{% if m.role == 'assistant' %}{{ m.content }}{% else %}"
+    "{{ m.content[0].text }}{% endif %}]{% endfor %}" + GENERATES
+)
 FIRST_PART = "{% for m in messages %}[{{ m.role }}:{{ m.content[0]['text'] }}]{% endfor %}" + GENERATES
 PARTS_OR_ERROR = "{% for m in messages %}[{{ m.role }}:{{ '' + m.content[0].text }}]{% endfor %}" + GENERATES
 
 
-@pytest.mark.parametrize("source", [PARTS_ONLY, STRING_OR_PARTS, FIRST_PART, PARTS_OR_ERROR])
+@pytest.mark.parametrize(
+    "source", [PARTS_ONLY, STRING_OR_PARTS, PARTS_OF_USERS_ONLY, FIRST_PART, PARTS_OR_ERROR]
+)
 def test_content_comes_as_the_template_reads_it(source: str) -> None:  # E7
     prompt = template(source).render([Message("system", "<s>"), USER, REPLY], add_generation_prompt=True)
     assert prompt.text == "[system:<s>][user:hi][assistant:yes]A:"

@@ -1,8 +1,8 @@
 """Keeps text from becoming control tokens while a template mixes the two. Knows strings only, no template.
 
 Before rendering, a placeholder takes the place of every character in the conversation's text that any control
-spelling has. So a spelling found in the render has no character from a message: the template wrote all of it,
-whatever it did to the text meanwhile. White space has no placeholder, since templates trim it.
+spelling has. So a spelling found in the render was written by the template, every visible character of it, whatever
+the template did to the text meanwhile. White space has no placeholder, since templates trim it.
 
 The placeholders are lone surrogates. Text that can be encoded has none, so nothing anybody types can be taken
 for one. Each stands for one character, so lengths and positions stay the text's own.

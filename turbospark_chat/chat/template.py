@@ -141,7 +141,7 @@ class ChatTemplate:
         except Exception as error:  # a template can raise whatever an expression can
             problem = " ".join(self._guard.restore(str(error) or type(error).__name__).split())
             raise TemplateError(
-                f"the chat template failed: {problem}; take back the last message, or do without by `--raw`"
+                f"the chat template failed: {problem}; take the last message back, or use `--raw` to skip the template"
             ) from error
         return self._guard.segments(rendered)
 
@@ -152,12 +152,12 @@ def _compile(source: str, environment: TemplateEnvironment) -> Template:
     except TemplateSyntaxError as error:
         problem = f"line {error.lineno}: {error.message}"
         raise TemplateError(
-            f"the chat template cannot be parsed: {problem}; do without by `--raw`"
+            f"the chat template cannot be parsed: {problem}; use `--raw` to skip the template"
         ) from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # beyond what Python compiles
         problem = " ".join(str(error).split()) or type(error).__name__
         raise TemplateError(
-            f"the chat template cannot be compiled: {problem}; do without by `--raw`"
+            f"the chat template cannot be compiled: {problem}; use `--raw` to skip the template"
         ) from error
 
 

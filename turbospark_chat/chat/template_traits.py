@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from turbospark_chat.chat.message import Message, ToolCall
+from turbospark_chat.chat.message import ROLES, Message, ToolCall
 from turbospark_chat.chat.message_shape import MessageShape
 from turbospark_chat.chat.rendered_prompt import Control, RenderedPrompt
 from turbospark_chat.errors import TemplateError
@@ -41,10 +41,8 @@ class Render(Protocol):
 
 def probe_traits(render: Render) -> TemplateTraits:
     """Return the traits of the template behind `render`."""
-    content_parts = _wants_content_parts(render)
-    shape = MessageShape(
-        content_parts=content_parts, argument_text=_wants_argument_text(render, content_parts)
-    )
+    part_roles = _part_roles(render)
+    shape = MessageShape(part_roles=part_roles, argument_text=_wants_argument_text(render, part_roles))
     with_system, without = _attempt(render, [_SYSTEM, _USER], shape), _attempt(render, [_USER], shape)
     return TemplateTraits(
         shape=shape,
@@ -64,26 +62,27 @@ def _attempt(
         return None
 
 
-def _wants_content_parts(render: Render) -> bool:
-    """Return whether content appears only when it is a list of parts."""
+def _part_roles(render: Render) -> frozenset[str]:
+    """Return the roles whose content appears only when it is a list of parts."""
     messages = [_USER, _REPLY, _NEXT_USER]
 
-    def shows_all(shape: MessageShape) -> bool:
-        prompt = _attempt(render, messages, shape)
+    def shows_all(part_roles: frozenset[str]) -> bool:
+        prompt = _attempt(render, messages, MessageShape(part_roles=part_roles))
         return (
             prompt is not None
             and all(message.content in prompt.text for message in messages)
             and "'type'" not in prompt.text  # the list itself, as Python prints it
         )
 
-    return not shows_all(MessageShape()) and shows_all(MessageShape(content_parts=True))
+    choices = (frozenset[str](), ROLES, ROLES - {"assistant"}, frozenset({"assistant"}))
+    return next(filter(shows_all, choices), frozenset())
 
 
-def _wants_argument_text(render: Render, content_parts: bool) -> bool:
+def _wants_argument_text(render: Render, part_roles: frozenset[str]) -> bool:
     """Return whether an object as tool arguments raises, or is printed as Python would."""
 
     def shown(*, argument_text: bool) -> str | None:
-        prompt = _attempt(render, [_USER, _CALL], MessageShape(content_parts, argument_text))
+        prompt = _attempt(render, [_USER, _CALL], MessageShape(part_roles, argument_text))
         return None if prompt is None else prompt.text
 
     as_object = shown(argument_text=False)
@@ -99,9 +98,10 @@ def _turn_end_spellings(prompt: RenderedPrompt | None) -> frozenset[str]:
     for segment in prompt.segments if prompt else ():
         if isinstance(segment, Control):
             spellings.add(segment.spelling)
-        elif _REPLY.content in segment.text:
+            continue
+        if _REPLY.content in segment.text:
             in_between = True
             spellings.clear()
-        if in_between and not isinstance(segment, Control) and _NEXT_USER.content in segment.text:
+        if in_between and _NEXT_USER.content in segment.text:
             return frozenset(spellings)
     return frozenset()

@@ -90,27 +90,27 @@ class Llama:
         """Rows V of the output head, which may be padded past the tokenizer's ids."""
         return len(self._weights.output)
 
-    def make_cache(self) -> KvCache:
+    def make_state(self) -> KvCache:
         """Return an empty cache of this model's shape."""
         config = self._config
         return KvCache(n_layers=config.n_layers, n_kv_heads=config.n_kv_heads, head_dim=config.head_dim)
 
-    def forward(self, tokens: Sequence[int], cache: KvCache, *, need_logits: bool) -> Array | None:
-        """Run tokens at the cache's end and commit them; with `need_logits` return logits (V,) after the last.
+    def forward(self, tokens: Sequence[int], state: KvCache, *, need_logits: bool) -> Array | None:
+        """Run tokens at the state's end and commit them; with `need_logits` return logits (V,) after the last.
 
-        After an exception the cache is as long as before.
+        After an exception the state is as long as before.
         """
         ops, config, weights = self._ops, self._config, self._weights
-        position = len(cache)
+        position = len(state)
         cos, sin = layers.rope_table(self._frequencies, position, len(tokens))
         x = weights.token_embd[np.asarray(tokens, np.int64)]  # (T, D)
         for index, block in enumerate(weights.blocks):
             normed = ops.rms_norm(x, block.attn_norm, config.norm_eps)  # (T, D)
-            x = x + self._attend(normed, block, index, cache, cos, sin)
+            x = x + self._attend(normed, block, index, state, cos, sin)
             normed = ops.rms_norm(x, block.ffn_norm, config.norm_eps)  # (T, D)
             gate, up = self._project(normed, block.ffn_gate), self._project(normed, block.ffn_up)  # (T, F)
             x = x + self._project(ops.swiglu(gate, up), block.ffn_down)
-        cache.commit(position + len(tokens))
+        state.commit(position + len(tokens))
         if not need_logits:
             return None
         last = ops.rms_norm(x[-1:], weights.output_norm, config.norm_eps)  # (1, D)

@@ -10,7 +10,6 @@ from turbospark_chat.errors import MemoryOverflowError, ModelWarning, Unsupporte
 from turbospark_chat.models.config import ModelConfig, read_config
 from turbospark_chat.models.gguf import GgufFile
 from turbospark_chat.models.llama import Llama, load_weights
-from turbospark_chat.models.runner import Model
 from turbospark_chat.models.stop_ids import StopIds, gather_stop_ids
 from turbospark_chat.models.tokenizer import Tokenizer
 from turbospark_chat.models.vocabulary import read_vocabulary
@@ -24,7 +23,7 @@ class LoadedModel:
 
     path: Path
     config: ModelConfig
-    model: Model
+    model: Llama
     tokenizer: Tokenizer
     stop_ids: StopIds
     template: str | None
@@ -35,11 +34,11 @@ class LoadedModel:
         return self.config.kv_bytes(n_positions, item_bytes=FLOAT_BYTES)
 
 
-def _make_llama(file: GgufFile, config: ModelConfig) -> Model:
+def _make_llama(file: GgufFile, config: ModelConfig) -> Llama:
     return Llama(config, load_weights(file, config))
 
 
-ARCHITECTURES: Mapping[str, Callable[[GgufFile, ModelConfig], Model]] = {"llama": _make_llama}
+ARCHITECTURES: Mapping[str, Callable[[GgufFile, ModelConfig], Llama]] = {"llama": _make_llama}
 
 
 def load_model(path: Path, *, available_bytes: int) -> LoadedModel:

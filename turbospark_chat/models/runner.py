@@ -1,26 +1,48 @@
-"""The LogitProducer over a model: keeps the cache and the record of its ids in step, whatever happens."""
+"""The LogitProducer over a model: keeps the state and the record of its ids in step, whatever happens."""
 
 import os
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
 from turbospark_chat.errors import ForkedEngineError, TokenIdError
-from turbospark_chat.models.kv_cache import KvCache
 from turbospark_chat.models.layers import Array
 
 
-class Model(Protocol):
-    """What an architecture offers: a forward pass over a cache it is handed."""
+class State(Protocol):
+    """What a model has computed so far: a KV cache, or whatever else stands for the positions behind it."""
+
+    def __len__(self) -> int:
+        """How many positions it holds."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes it occupies."""
+
+    def truncate(self, length: int) -> int:
+        """Go back to at most `length` positions and return how many it now holds.
+
+        A state that cannot go back that far goes back to where it can, 0 at the worst; never to a wrong state.
+        """
+
+
+StateT = TypeVar("StateT", bound=State)
+
+
+class Model(Protocol[StateT]):
+    """What an architecture offers: a forward pass over a state it is handed."""
 
     @property
     def vocab_size(self) -> int:
         """Length V of the logits."""
 
-    def make_cache(self) -> KvCache:
+    def make_state(self) -> StateT:
         """Return an empty state."""
 
-    def forward(self, tokens: Sequence[int], cache: KvCache, *, need_logits: bool) -> Array | None:
-        """Run tokens at the cache's end and commit them; with `need_logits` return logits (V,) after the last."""
+    def forward(self, tokens: Sequence[int], state: StateT, *, need_logits: bool) -> Array | None:
+        """Run tokens at the state's end and commit them; with `need_logits` return logits (V,) after the last.
+
+        After an exception the state can still be truncated to where it began.
+        """
 
 
 class PrefixRecord(Protocol):
@@ -33,17 +55,54 @@ class PrefixRecord(Protocol):
     def common_prefix(self, prompt_ids: Sequence[int]) -> int: ...
 
 
-class Runner:
-    """Feeds a model and records what its cache holds.
+RecordT = TypeVar("RecordT", bound=PrefixRecord)
 
-    After every call, also one that raised, the record is as long as the cache: a failed forward pass leaves both
+
+RecordT_co = TypeVar("RecordT_co", bound=PrefixRecord, covariant=True)
+StateT_co = TypeVar("StateT_co", bound=State, covariant=True)
+
+
+class Parked(Protocol[RecordT_co, StateT_co]):
+    """A state set aside, and the record of its ids."""
+
+    @property
+    def prefix(self) -> RecordT_co: ...
+    @property
+    def state(self) -> StateT_co: ...
+
+
+class StatePool(Protocol[RecordT, StateT]):
+    """Where states of other conversations wait (the engine's SessionPool)."""
+
+    def park(self, prefix: RecordT, state: StateT) -> object | None:
+        """Set a state aside; return the usable one thrown away for it, if any."""
+
+    def best_match(self, prompt_ids: Sequence[int]) -> int:
+        """Return the longest prefix of `prompt_ids` that a parked state holds."""
+
+    def take(self, prompt_ids: Sequence[int]) -> Parked[RecordT, StateT] | None:
+        """Remove and return that state."""
+
+
+class Runner(Generic[RecordT, StateT]):
+    """Feeds a model and records what its state holds.
+
+    After every call, also one that raised, the record is as long as the state: a failed forward pass leaves both
     at the position it started from. It belongs to the process that built it: worker threads do not survive a fork.
+    With a `pool`, a prompt of another conversation parks the live state instead of throwing it away.
     """
 
-    def __init__(self, model: Model, record: PrefixRecord) -> None:
-        self._model = model
-        self._record = record
-        self._cache = model.make_cache()
+    def __init__(
+        self,
+        model: Model[StateT],
+        make_record: Callable[[], RecordT],
+        *,
+        pool: StatePool[RecordT, StateT] | None = None,
+    ) -> None:
+        self._model, self._make_record, self._pool = model, make_record, pool
+        self._record = make_record()
+        self._state = model.make_state()
+        self._slot_evicted = False
         self._pid = os.getpid()
 
     @property
@@ -52,24 +111,24 @@ class Runner:
         return self._model.vocab_size
 
     @property
-    def cache_length(self) -> int:
-        """How many positions the cache holds."""
-        return len(self._cache)
+    def record(self) -> RecordT:
+        """The record of the live state's ids."""
+        return self._record
 
     @property
-    def cache_bytes(self) -> int:
-        """Bytes the cache occupies."""
-        return self._cache.n_bytes
+    def state(self) -> StateT:
+        """The live state."""
+        return self._state
 
     @property
     def session_slot_evicted(self) -> bool:
-        """False: there is one slot, and continuing it evicts nobody else's."""
-        return False
+        """Whether serving the latest prompt threw away another conversation's usable state."""
+        return self._slot_evicted
 
     def reset(self) -> None:
-        """Empty cache and record."""
+        """Empty record and live state; parked ones stay."""
         self._record.clear()
-        self._cache.truncate(0)
+        self._state.truncate(0)
 
     def produce(self, token: int, position: int) -> Array:
         """Feed one token and return the logits (V,) after it."""
@@ -85,13 +144,16 @@ class Runner:
         """Feed tokens from `position` on; with `need_logits` return the logits (V,) after the last.
 
         Raises:
+            ValueError: the state cannot be brought to `position`: it is past the end, or too far back.
             TokenIdError: an id outside the vocabulary; nothing was fed.
             ForkedEngineError: called in a forked child.
         """
         self._check(tokens, position)
         self._cut(position)
+        if len(self._state) != position:
+            raise ValueError(f"position {position} leaves a gap after {len(self._state)}")
         try:
-            logits = self._model.forward(tokens, self._cache, need_logits=need_logits)
+            logits = self._model.forward(tokens, self._state, need_logits=need_logits)
             self._record.record(tokens, position)
         except BaseException:
             self._cut(position)
@@ -99,13 +161,26 @@ class Runner:
         return logits
 
     def try_reuse_prefix(self, prompt_ids: Sequence[int]) -> int:
-        """Cut cache and record to what `prompt_ids` shares with them; return the positions kept."""
+        """Cut state and record to what `prompt_ids` shares with them; return the positions kept."""
+        self._slot_evicted = False
+        if self._pool is not None:
+            self._change_state(self._pool, prompt_ids)
         self._cut(self._record.common_prefix(prompt_ids))
-        return len(self._cache)
+        return len(self._state)
+
+    def _change_state(self, pool: StatePool[RecordT, StateT], prompt_ids: Sequence[int]) -> None:
+        """Swap the live state for a parked one that serves more of the prompt, or for a new one if it serves none."""
+        live = self._record.common_prefix(prompt_ids)
+        if pool.best_match(prompt_ids) <= live and (live > 0 or len(self._record) == 0):
+            return
+        parked = pool.take(prompt_ids) if pool.best_match(prompt_ids) > live else None
+        new_record = parked.prefix if parked else self._make_record()
+        new_state = parked.state if parked else self._model.make_state()
+        self._slot_evicted = pool.park(self._record, self._state) is not None
+        self._record, self._state = new_record, new_state
 
     def _cut(self, position: int) -> None:
-        self._record.rewind_to(position)
-        self._cache.truncate(position)
+        self._record.rewind_to(self._state.truncate(position))
 
     def _check(self, tokens: Sequence[int], position: int) -> None:
         if os.getpid() != self._pid:
@@ -113,8 +188,8 @@ class Runner:
                 f"the engine of process {self._pid} cannot run in its forked child {os.getpid()};"
                 " load the model in the child, or start it as a new process"
             )
-        if not 0 <= position <= len(self._cache):
-            raise ValueError(f"position {position} leaves a gap after {len(self._cache)}")
+        if not 0 <= position <= len(self._state):
+            raise ValueError(f"position {position} leaves a gap after {len(self._state)}")
         for token in tokens:
             if not 0 <= token < self.vocab_size:
                 raise TokenIdError(token, self.vocab_size)
