@@ -1,47 +1,59 @@
-"""Text that arrives in pieces: lines go out once they are whole, the line being written stays live.
+"""Text that arrives in pieces: rows go out once they are whole, the row being written stays live.
 
 Knows columns, not the screen. What has gone out is never asked for again, so it may scroll away.
 """
 
-from prompt_toolkit.utils import get_cwidth
+from rich.cells import split_graphemes
 
 
 class LiveText:
-    """Splits a stream into finished lines and one live line."""
+    """Splits a stream into finished rows and one live row.
+
+    Widths are those of whole graphemes (a family emoji takes two columns), measured on the whole row each time,
+    since the code point that widens or joins one may come later.
+    """
 
     def __init__(self) -> None:
-        self._line = ""
+        self._row = ""
 
     @property
-    def line(self) -> str:
-        """The line being written."""
-        return self._line
+    def row(self) -> str:
+        """The row being written."""
+        return self._row
 
-    def push(self, text: str, *, width: int, rows: int) -> str:
-        """Add text; return what is finished, ending in a newline, or nothing.
+    def push(self, text: str, *, width: int) -> str:
+        """Add text; return the rows that are finished, each ending in a newline, or nothing.
 
-        A line that outgrows `rows` rows of `width` columns is broken after the last space that leaves the live part
-        smaller, so that the live part always fits its place.
+        A line wider than `width` columns is broken at its last space, or within a word that has no room at all.
         """
-        finished, newline, self._line = (self._line + text).expandtabs(8).rpartition("\n")
-        finished += newline
-        while (cut := _overflow(self._line, max(width, 2) * max(rows, 1))) is not None:
-            finished += self._line[:cut].rstrip(" ") + "\n"
-            self._line = self._line[cut:]
-        return finished
+        *lines, last = (self._row + text).expandtabs(8).split("\n")
+        rows = [row for line in lines for row in _wrap(line, max(width, 1))]
+        *full, self._row = _wrap(last, max(width, 1))
+        return "".join(f"{row}\n" for row in (*rows, *full))
 
     def finish(self) -> str:
-        """Return the last line, without a newline."""
-        line, self._line = self._line, ""
-        return line
+        """Return the last row, without a newline."""
+        row, self._row = self._row, ""
+        return row
 
 
-def _overflow(line: str, cells: int) -> int | None:
-    """Return where to break a line wider than `cells`: after a space if it has one, else at the last fitting place."""
-    width = 0
-    for index, character in enumerate(line):
-        width += get_cwidth(character)
-        if width > cells:
-            space = line.rfind(" ", 1, index)
-            return space + 1 if space > 0 else max(index, 1)
+def _wrap(line: str, width: int) -> list[str]:
+    rows = []
+    while (cut := _overflow(line, width)) is not None:
+        rows.append(line[:cut].rstrip(" "))
+        line = line[cut:]
+    return [*rows, line]
+
+
+def _overflow(line: str, width: int) -> int | None:
+    """Return where to break a line that is too wide; None for one that fits. Spaces at the margin take no room."""
+    spans, total = split_graphemes(line)
+    if total <= width:
+        return None
+    used = 0
+    for start, end, cells in spans:
+        used += cells
+        if used > width and line[start:end] != " ":
+            space = line.rfind(" ", len(line) - len(line.lstrip(" ")), start)
+            return space + 1 if space >= 0 else max(start, 1)
     return None

@@ -208,10 +208,10 @@ class Repl:
 
     def _carry(self, running: _Running) -> None:
         is_finished = running.job.is_finished  # asked before draining: nothing comes after it
-        size, finished = self._screen.size, ""
+        width, finished = self._screen.size.columns, ""
         for event in running.job.drain():
             self._write_reply(event)
-            finished += running.view.take(event, width=size.columns, rows=self._screen.live_rows)
+            finished += running.view.take(event, width=width)
         if is_finished:
             finished += running.view.finish()
         if finished and self._reply_stream is None:

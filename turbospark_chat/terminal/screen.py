@@ -21,7 +21,6 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from turbospark_chat.terminal.keys import KeyActions, make_key_bindings
 
-MOST_LIVE_ROWS = 8
 MOST_INPUT_ROWS = 10
 
 
@@ -54,12 +53,7 @@ class Screen:
         self._output = output
         self._prompt = prompt
         self._buffer = Buffer(multiline=True, history=history)
-        live = Window(
-            FormattedTextControl(lambda: ANSI(live_text())),
-            wrap_lines=True,
-            dont_extend_height=True,
-            height=Dimension(max=MOST_LIVE_ROWS),
-        )
+        live = Window(FormattedTextControl(lambda: ANSI(live_text())), height=1)
         input_window = Window(
             BufferControl(self._buffer),
             wrap_lines=True,
@@ -82,11 +76,6 @@ class Screen:
     def size(self) -> Size:
         """The terminal's size."""
         return self._output.get_size()
-
-    @property
-    def live_rows(self) -> int:
-        """Rows that live text may take, so that input and bar keep their place."""
-        return max(1, min(MOST_LIVE_ROWS, self.size.rows - MOST_INPUT_ROWS // 2))
 
     @property
     def input_text(self) -> str:

@@ -28,10 +28,10 @@ class TurnView:
 
     @property
     def live(self) -> str:
-        """The line being written, styled."""
-        return self._styled(self._live.line)
+        """The row being written, styled."""
+        return self._styled(self._live.row)
 
-    def take(self, event: TurnEvent, *, width: int, rows: int) -> str:
+    def take(self, event: TurnEvent, *, width: int) -> str:
         """Handle an event; return text that is finished, each line whole, or nothing."""
         if isinstance(event, Prefill):
             self._activity = replace(
@@ -39,18 +39,17 @@ class TurnView:
                 prefill_seconds=self._clock() - self._started,
             )  # fmt: skip
         elif isinstance(event, ReplyText):
-            return self._take_text(event, width=width, rows=rows)
+            return self._take_text(event, width=width)
         else:
             return self._painter.style(str(event), "notice") + "\n"
         return ""
 
     def finish(self) -> str:
-        """Return what is left of the reply's last line."""
-        line = self.live
-        self._live.finish()
-        return line + "\n" if line else ""
+        """Return the reply's last row, if it has one."""
+        row = self._styled(self._live.finish())
+        return row + "\n" if row else ""
 
-    def _take_text(self, event: ReplyText, *, width: int, rows: int) -> str:
+    def _take_text(self, event: ReplyText, *, width: int) -> str:
         now = self._clock()
         self._first_token_at = self._first_token_at or now
         self._activity = replace(
@@ -60,7 +59,7 @@ class TurnView:
         if event.text and event.is_reasoning != self._in_reasoning:
             finished = self.finish()
             self._in_reasoning = event.is_reasoning
-        lines = self._live.push(harmless(event.text), width=width, rows=rows)
+        lines = self._live.push(harmless(event.text), width=width)
         return finished + self._styled(lines)
 
     def _styled(self, text: str) -> str:
