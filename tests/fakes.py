@@ -55,7 +55,8 @@ Boundary = Callable[[str], None]
 class HashState:
     """The cache of HashModel: an entry (position, id) for each position. A window keeps it in a ring.
 
-    A ring of W slots can go back only while the W - 1 entries before the new end are still there.
+    A ring of W slots can go back only while the W - 1 entries before the new end are still there; after a write
+    that was never committed they may be gone even where nothing else changed.
     """
 
     def __init__(self, window: int | None) -> None:
@@ -83,7 +84,7 @@ class HashState:
         self._length = length
 
     def truncate(self, length: int) -> int:
-        if length < self._length:
+        if length <= self._length:
             first = 0 if self._window is None else max(0, length - self._window + 1)
             needed = range(first, length)
             is_whole = all(self._slots.get(self._slot(at), (-1, 0))[0] == at for at in needed)
@@ -97,13 +98,16 @@ class HashState:
 class HashModel:
     """The cases' HashLM: the next id is a hash of every (position, id), so a lost, doubled or misplaced entry shows.
 
-    `evaluated` counts the tokens fed. `on_boundary` is called with the name of each point of a forward pass, and may
-    raise.
+    `says` are the ids it may choose, all if not given. `evaluated` counts the tokens fed. `on_boundary` is called
+    with the name of each point of a forward pass, and may raise.
     """
 
-    def __init__(self, *, window: int | None = None, vocab_size: int = 97) -> None:
+    def __init__(
+        self, *, window: int | None = None, vocab_size: int = 97, says: Sequence[int] | None = None
+    ) -> None:
         self._window = window
         self.vocab_size = vocab_size
+        self._says = range(vocab_size) if says is None else says
         self.evaluated = 0
         self.on_boundary: Boundary = lambda name: None
 
@@ -125,7 +129,8 @@ class HashModel:
 
     def logits(self, state: HashState) -> NDArray[np.float32]:
         logits = np.zeros(self.vocab_size, np.float32)
-        logits[sum((p + 1) * (token + 7) for p, token in state.entries) % self.vocab_size] = 1.0
+        seen = sum((p + 1) * (token + 7) for p, token in state.entries)
+        logits[self._says[seen % len(self._says)]] = 1.0
         return logits
 
 
@@ -154,12 +159,13 @@ class RecurrentState:
 
 
 class RecurrentModel:
-    """The cases' RecLM."""
+    """The cases' RecLM. `evaluated` and `on_boundary` are as HashModel's."""
 
     vocab_size = 97
 
     def __init__(self) -> None:
         self.evaluated = 0
+        self.on_boundary: Boundary = lambda name: None
 
     def make_state(self) -> RecurrentState:
         return RecurrentState()
@@ -167,9 +173,11 @@ class RecurrentModel:
     def forward(
         self, tokens: Sequence[int], state: RecurrentState, *, need_logits: bool
     ) -> NDArray[np.float32] | None:
+        self.on_boundary("before a chunk")
         for token in tokens:
             state.feed(token)
             self.evaluated += 1
+        self.on_boundary("after its commit")
         if not need_logits:
             return None
         logits = np.zeros(self.vocab_size, np.float32)
@@ -186,30 +194,52 @@ def hash_runner(
 
 
 class ChatBytes(PieceTable):
-    """A chat tokenizer over the 256 bytes, with control tokens from id 256 on."""
+    """A chat tokenizer over the 256 bytes, with control tokens from id 256 on, and after them longer pieces.
+
+    `visible` control tokens are part of a reply's text, as `<think>` is.
+    """
 
     def __init__(
-        self, controls: Sequence[str] = ("<|im_start|>", "<|im_end|>"), *, bos: str | None = None
+        self,
+        controls: Sequence[str] = ("<|im_start|>", "<|im_end|>"),
+        *,
+        bos: str | None = None,
+        visible: Sequence[str] = (),
+        pieces: Sequence[str] = (),
     ) -> None:
         self.control_ids = {spelling: 256 + index for index, spelling in enumerate(controls)}
+        self.piece_ids = {piece: 256 + len(controls) + index for index, piece in enumerate(pieces)}
         super().__init__(
-            {value: bytes([value]) for value in range(256)} | dict.fromkeys(self.control_ids.values(), b"")
+            {value: bytes([value]) for value in range(256)}
+            | dict.fromkeys(self.control_ids.values(), b"")
+            | {token_id: piece.encode() for piece, token_id in self.piece_ids.items()}
         )
         self._bos = [self.control_ids[bos]] if bos else []
+        self._visible = {self.control_ids[spelling]: spelling.encode() for spelling in visible}
+        self._spellings = {token_id: spelling.encode() for spelling, token_id in self.control_ids.items()}
+        pattern = "|".join(map(re.escape, sorted(self.control_ids, key=len, reverse=True)))
+        self._controls = re.compile(f"({pattern or '(?!)'})")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._visible.get(token_id) or super().token_bytes(token_id)
 
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
-        if not parse_special:
-            return list(text.encode())
-        pattern = "|".join(map(re.escape, sorted(self.control_ids, key=len, reverse=True)))
-        parts = re.split(f"({pattern})", text)
-        return [
-            i
-            for part in parts
-            for i in ([self.control_ids[part]] if part in self.control_ids else part.encode())
-        ]
+        if parse_special:
+            parts = self._controls.split(text)
+            return [
+                i
+                for part in parts
+                for i in ([self.control_ids[part]] if part in self.control_ids else self.encode(part))
+            ]
+        return super().encode(text) if self.piece_ids else list(text.encode())
+
+    def encode_continuation(self, text: str) -> list[int]:
+        return self.encode(text)
 
     def with_bos(self, ids: Sequence[int]) -> list[int]:
         return list(ids) if list(ids[: len(self._bos)]) == self._bos else [*self._bos, *ids]
 
-    def decode(self, ids: Sequence[int]) -> str:
-        return b"".join(map(self.token_bytes, ids)).decode("utf-8", "replace")
+    def decode(self, ids: Sequence[int], *, show_control: bool = False) -> str:
+        spellings = self._spellings if show_control else {}
+        data = b"".join(spellings.get(token_id) or self.token_bytes(token_id) for token_id in ids)
+        return data.decode("utf-8", "replace")

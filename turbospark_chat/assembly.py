@@ -2,6 +2,7 @@
 that knows every layer; `cli` imports it once a command needs a model.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from math import prod
@@ -13,49 +14,62 @@ from turbospark_chat.chat.template import ChatTemplate
 from turbospark_chat.engine.completion import StopReason
 from turbospark_chat.engine.kv_prefix import KvPrefix
 from turbospark_chat.engine.system_probe import available_memory, make_probe
-from turbospark_chat.errors import MemoryOverflowError, ModelFileError, SettingError
+from turbospark_chat.errors import MemoryOverflowError, ModelFileError, ModelWarning, SettingError
 from turbospark_chat.models.catalog import CATALOG, is_installed
 from turbospark_chat.models.gguf import GgufFile
-from turbospark_chat.models.kv_cache import KvCache
+from turbospark_chat.models.kv_cache import GROWTH_STEP, KvCache
 from turbospark_chat.models.loader import (
     FLOAT_BYTES,
     LoadedModel,
     load_model,
-    read_supported_config,
+    read_supported,
     weight_bytes,
 )
 from turbospark_chat.models.quants import GgmlType
 from turbospark_chat.models.runner import Runner
 from turbospark_chat.models.stop_ids import StopIds, gather_stop_ids
-from turbospark_chat.models.vocabulary import read_vocabulary
 from turbospark_chat.settings import Locations
 
 SHARE_OF_FREE_MEMORY = 0.5  # that a KV cache may plan to take, where the user names no context length
 
+FreeMemory = Callable[[], int]  # bytes, asked anew each time
 
-def open_chat_model(path: Path, *, context_length: int | None) -> ChatModel:
+# Stands in where no conversation will be rendered: what is said, line by line.
+_PLAIN_TEMPLATE = "{{ messages | map(attribute='content') | join('\n') }}{{ '\n' if add_generation_prompt }}"
+
+
+def open_chat_model(
+    path: Path,
+    *,
+    context_length: int | None,
+    is_raw: bool = False,
+    free_memory: FreeMemory = available_memory,
+) -> ChatModel:
     """Load a model file and make it ready to chat.
+
+    Without a `context_length` it is the model's, or as much of it as the free memory holds: a ModelWarning says so.
+    With `is_raw` the model's template is not looked at: only raw text will be completed.
 
     Raises:
         ModelFileError, DoesNotFitError, TemplateError, SettingError: what stands in the way.
     """
-    loaded = load_model(path, available_bytes=available_memory())
+    loaded = load_model(path, available_bytes=free_memory())
     runner = Runner(loaded.model, KvPrefix)
     vocabulary, tokenizer = loaded.tokenizer.vocabulary, loaded.tokenizer
     return ChatModel(
         producer=runner,
         tokenizer=tokenizer,
         template=ChatTemplate(
-            loaded.template,
+            _PLAIN_TEMPLATE if is_raw else loaded.template,
             bos_token=_spelling(loaded, vocabulary.bos_id),
             eos_token=_spelling(loaded, vocabulary.eos_ids[0] if vocabulary.eos_ids else None),
             control_spellings=tuple(vocabulary.control_ids),
         ),
         stop_ids=_reasons(loaded.stop_ids),
-        context_length=_choose_context(loaded, context_length),
+        context_length=_choose_context(loaded, context_length, free_memory),
         reasoning_tags=find_tags(loaded.template or ""),
         probe=make_probe(),
-        check_memory=_memory_check(loaded, runner),
+        check_memory=_memory_check(loaded, runner, free_memory),
     )
 
 
@@ -71,25 +85,44 @@ def _reasons(stop_ids: StopIds) -> dict[int, StopReason]:
     }
 
 
-def _choose_context(loaded: LoadedModel, asked: int | None) -> int:
-    """Return the context length: the one asked for, or the model's, as far as half the free memory holds it."""
+def _choose_context(loaded: LoadedModel, asked: int | None, free_memory: FreeMemory) -> int:
+    """Return the context length: the one asked for, or the model's, as far as the free memory holds it."""
     longest = loaded.context_length
     if asked is None:
-        affordable = int(available_memory() * SHARE_OF_FREE_MEMORY) // loaded.kv_bytes(1)
-        return max(1, min(longest, affordable))
+        return _affordable_context(loaded, int(free_memory() * SHARE_OF_FREE_MEMORY))
     if not 1 <= asked <= longest:
         raise SettingError(f"ctx is {asked}: give 1 to {longest}, which is this model's limit")
     return asked
 
 
-def _memory_check(loaded: LoadedModel, runner: Runner[KvPrefix, KvCache]) -> Callable[[int], None]:
+def _affordable_context(loaded: LoadedModel, available: int) -> int:
+    longest, affordable = loaded.context_length, available // loaded.kv_bytes(1)
+    least = min(longest, GROWTH_STEP)
+    if affordable < least:
+        raise MemoryOverflowError(
+            f"a KV cache of {least} positions", loaded.kv_bytes(least), available,
+            advice="close other programs or take a smaller model",
+        )  # fmt: skip
+    if affordable < longest:
+        warnings.warn(
+            f"the context is limited to {affordable} of {longest} positions by the free memory;"
+            " `--ctx` sets another limit",
+            ModelWarning,
+            stacklevel=4,
+        )
+    return min(longest, affordable)
+
+
+def _memory_check(
+    loaded: LoadedModel, runner: Runner[KvPrefix, KvCache], free_memory: FreeMemory
+) -> Callable[[int], None]:
     """Return a check that refuses more positions than the free memory holds, before they are computed."""
 
     def check(n_positions: int) -> None:
         # Growing a layer's arrays holds the old and the new ones at once, one layer at a time.
         growth = max(loaded.kv_bytes(n_positions) - runner.state.n_bytes, 0)
         needed = growth + loaded.kv_bytes(n_positions) // loaded.config.n_layers
-        available = available_memory()
+        available = free_memory()
         if growth and needed > available:
             raise MemoryOverflowError(
                 f"a KV cache of {n_positions} positions", needed, available,
@@ -128,9 +161,7 @@ def describe_model(path: Path) -> list[tuple[str, ...]]:
             ("memory as float32", f"{weight_bytes(file) / 1e6:,.0f} MB"),
         ]
         try:
-            config = read_supported_config(file)
-            file.check_supported()
-            vocabulary = read_vocabulary(metadata, source=path)
+            config, vocabulary = read_supported(file)
         except ModelFileError as error:
             return [*rows, ("runs here", f"no: {error.problem}")]
         stops = [vocabulary.pieces[token_id] for token_id in sorted(gather_stop_ids(vocabulary).all)]

@@ -59,9 +59,9 @@ FLAGS: Final = (
         "frequency_penalty", "NUMBER", "Subtract this for each time a token already occurs in the reply."
     ),
     _turn_flag(
-        "logit_bias", "ID:BIAS,...", "Added to logits by token id, as ID:BIAS,...; -100 bans, 100 forces."
+        "logit_bias", "ID:BIAS,...", "Add to token ids' logits: ID:BIAS,...; -100 bans, 100 forces."
     ),
-    _turn_flag("seed", "N", "Same seed, same reply; none draws a new one for every reply."),
+    _turn_flag("seed", "N", "Same seed, same reply; none takes a fresh one for every reply."),
     _turn_flag(
         "max_tokens", "N", "Most tokens of a reply; none lets it run to the end of the context."
     ),

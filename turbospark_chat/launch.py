@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from turbospark_chat.assembly import describe_model, list_models, open_chat_model
-from turbospark_chat.chat.bias_text import is_text_bias, spell_out_biases
+from turbospark_chat.chat.bias_text import is_text_bias
 from turbospark_chat.chat.chat_session import ChatModel, ChatSession
 from turbospark_chat.chat.options import OPTIONS, ChatOptions
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult
@@ -59,7 +59,7 @@ def run_complete(flags: Flags, prompt: str, *, is_raw: bool) -> int:
         raise UsageError("`--on-overflow ask` is for the chat; give drop or error")
     text = _read_prompt(prompt, is_raw=is_raw)
     resolved = _find_model(flags)
-    session = _open_session(resolved, flags, options)
+    session = _open_session(resolved, flags, options, is_raw=is_raw)
     return _script_runner(resolved.name, flags).run(
         iter([partial(_complete if is_raw else _send, session, text)])
     )
@@ -155,14 +155,14 @@ def _fetch(entry: CatalogEntry, *, is_quiet: bool) -> Path:
         return pull(entry, locations, on_progress=on_progress)
 
 
-def _open_session(resolved: ResolvedModel, flags: Flags, options: ChatOptions) -> ChatSession:
-    model: ChatModel = open_chat_model(resolved.path, context_length=_read_ctx(flags["ctx"]))
+def _open_session(
+    resolved: ResolvedModel, flags: Flags, options: ChatOptions, *, is_raw: bool = False
+) -> ChatSession:
+    model: ChatModel = open_chat_model(resolved.path, context_length=_read_ctx(flags["ctx"]), is_raw=is_raw)
     session = ChatSession(model, system=flags["system"], options=options)
     bias = flags["logit_bias"]
     if bias and is_text_bias(bias):
-        session.options = OPTIONS["logit_bias"].change(
-            options, spell_out_biases(bias, model.tokenizer.encode)
-        )
+        session.set_option("logit_bias", bias)
     return session
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from turbospark_chat.errors import SettingError
 
-_QUOTED = re.compile(r"""(['"])(?P<text>.*?)\1\s*:\s*(?P<bias>[^,]+)""", re.DOTALL)
+_QUOTED = re.compile(r"""(['"])(?P<text>.*?)\1\s*:\s*(?P<bias>[^,}]+)""", re.DOTALL)
 
 
 def is_text_bias(text: str) -> bool:

@@ -1,25 +1,22 @@
 """A chat: render, fit, generate, record, turn by turn. Knows a producer, a tokenizer and a template, never a model.
 
 All methods that generate belong on the thread that owns the producer. A turn that raises, or is cancelled before
-its first token, leaves the conversation as it was; what was prefilled for it stays in the cache and serves the next.
+it said anything, leaves the conversation as it was; what was prefilled for it stays in the cache and serves the next.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from turbospark_chat.chat.bias_text import spell_out_biases
 from turbospark_chat.chat.conversation import Conversation, Turn
+from turbospark_chat.chat.generated_prompt import NOTHING_SAID, Said, parts_as_generated
 from turbospark_chat.chat.message import Message
-from turbospark_chat.chat.options import ChatOptions
-from turbospark_chat.chat.prompt_encoder import (
-    PromptTokenizer,
-    encode_prompt,
-    encode_segments,
-    segments_after,
-)
+from turbospark_chat.chat.options import ChatOptions, find_option
+from turbospark_chat.chat.prompt_encoder import PromptPart, PromptTokenizer, encode_prompt
 from turbospark_chat.chat.reasoning import ReasoningSplitter, ReasoningTags
 from turbospark_chat.chat.reply import Reply
-from turbospark_chat.chat.template import ChatTemplate, RenderedPrompt, Text
+from turbospark_chat.chat.template import ChatTemplate
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult, TurnsDropped
 from turbospark_chat.chat.window import Window, fit_window
 from turbospark_chat.engine.completion import RawDecodeResult, StopReason
@@ -51,11 +48,18 @@ class ChatModel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Generated:
-    """The ids of the last prompt and its reply, and the turns they belong to."""
+class _MidText:
+    """A tokenizer for a reply that goes on: a space it begins with is its own."""
 
-    turns: tuple[Turn, ...]
-    ids: tuple[int, ...]
+    tokenizer: TokenText
+    strips_leading_space: bool = False
+
+    @property
+    def n_tokens(self) -> int:
+        return self.tokenizer.n_tokens
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self.tokenizer.token_bytes(token_id)
 
 
 class ChatSession:
@@ -71,16 +75,27 @@ class ChatSession:
         self.conversation = Conversation(system=system)
         self.options = options or ChatOptions()
         self._first_turn = 0
-        self._last = _Generated((), ())
+        self._last = NOTHING_SAID
 
     @property
     def context_length(self) -> int:
         """The most positions a turn may use."""
         return self._model.context_length
 
+    def set_option(self, name: str, text: str) -> None:
+        """Change an option, from the next turn on, to what a user typed; biases may be given by text.
+
+        Raises:
+            SettingError: no such option, or not a value of it.
+        """
+        row = find_option(name)
+        if row.name == "logit_bias":
+            text = spell_out_biases(text, self._model.tokenizer.encode_continuation)
+        self.options = row.change(self.options, text)
+
     def send(self, content: str, *, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
         """Answer a new user message and append the turn."""
-        return self._take_turn(Message("user", content), self.conversation.append, cancel, on_event)
+        return self._take_turn(Message("user", content), cancel, on_event)
 
     def retry(self, *, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
         """Answer the last user message again; the old reply is replaced once there is a new one.
@@ -88,16 +103,7 @@ class ChatSession:
         Raises:
             UsageError: there is no turn yet.
         """
-        old = self._last_turn()
-        self.undo()
-        try:
-            result = self._take_turn(old.user, self.conversation.append, cancel, on_event)
-        except BaseException:
-            self.conversation.append(old)
-            raise
-        if result.turn is None:
-            self.conversation.append(old)
-        return result
+        return self._take_turn(self._last_turn().user, cancel, on_event, replaces_last=True)
 
     def continue_reply(self, *, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
         """Go on with a last reply that was cut short.
@@ -105,29 +111,30 @@ class ChatSession:
         Raises:
             UsageError: there is no turn yet, or its reply ended by itself.
         """
-        old = self._last_turn()
-        if old.reply.complete:
+        begun = self._last_turn()
+        if begun.reply.complete:
             raise UsageError("nothing to continue: the last reply ended by itself")
-        return self._take_turn(old.user, self.conversation.replace_last, cancel, on_event, begun=old)
+        return self._take_turn(begun.user, cancel, on_event, replaces_last=True, begun=begun)
 
     def complete(self, text: str, *, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
         """Continue raw text: no template, no conversation, and spellings of control tokens are those tokens."""
         tokenizer = self._model.tokenizer
         prompt_ids = tokenizer.with_bos(tokenizer.encode(text, parse_special=True))
-        reply = Reply(ReasoningSplitter(None), on_event)
+        reply = Reply(ReasoningSplitter(None), tokenizer, on_event)
         raw = self._generate(prompt_ids, cancel, reply)
         turn = reply.finished(Message("user", text), complete=not raw.reason.is_cut_short)
         return TurnResult(turn, raw, 0, 0)
 
     def undo(self, n_turns: int = 1) -> tuple[Turn, ...]:
-        """Take back the newest turns; the cache still serves what is left."""
+        """Take back the newest turns; those left out of the prompt come back where there is room again."""
         self._first_turn = 0
         return self.conversation.undo(n_turns)
 
     def forget(self, n_turns: int = 1) -> tuple[Turn, ...]:
-        """Take out the oldest turns."""
-        self._first_turn = 0
-        return self.conversation.forget(n_turns)
+        """Take out the oldest turns; for the prompt those it had left out already make no difference."""
+        removed = self.conversation.forget(n_turns)
+        self._first_turn = max(self._first_turn - len(removed), 0)
+        return removed
 
     def leave_out(self, n_turns: int) -> None:
         """Keep the oldest `n_turns` of those in the prompt out of it from now on; the conversation keeps them."""
@@ -135,11 +142,8 @@ class ChatSession:
 
     def count_tokens(self) -> int:
         """Return how many tokens the conversation takes in a prompt, 0 before its first turn."""
-        if not self.conversation.turns:
-            return 0
-        messages = self.conversation.messages(first_turn=self._first_turn)
-        prompt = self._model.template.render(messages, add_generation_prompt=False)
-        return len(encode_prompt(prompt, self._model.tokenizer, known_ids=self._last.ids))
+        n_turns = len(self.conversation.turns)
+        return len(self._encode(self._first_turn, n_turns, [])) if n_turns else 0
 
     def clear(self) -> None:
         """Begin a new conversation under the same system prompt; a clock in the template moves on."""
@@ -155,46 +159,54 @@ class ChatSession:
     def _take_turn(
         self,
         user: Message,
-        keep: Callable[[Turn], None],
         cancel: CancelFlag,
         on_event: TurnEventSink,
         *,
+        replaces_last: bool = False,
         begun: Turn | None = None,
     ) -> TurnResult:
         """Generate a reply to `user`, or the rest of `begun`'s, and keep the turn unless nothing came."""
-        window = self._fit(user, begun)
-        n_dropped = window.first_turn - self._first_turn
-        if n_dropped:
-            on_event(TurnsDropped(n_dropped, window.dropped_tokens))
-        reply = Reply(self._splitter(window.prompt_ids, begun), on_event, begun)
-        raw = self._generate(window.prompt_ids, cancel, reply)
+        n_turns = len(self.conversation.turns) - replaces_last
+        window = self._fit(user, n_turns, begun)
+        if window.n_dropped:
+            on_event(TurnsDropped(window.n_dropped, window.dropped_tokens))
+        n_begun = len(begun.generated_ids) if begun else 0
+        opening_ids = window.prompt_ids[: len(window.prompt_ids) - n_begun]
+        reply = Reply(self._splitter(opening_ids), self._model.tokenizer, on_event, begun)
+        raw = self._generate(window.prompt_ids, cancel, reply, goes_on=begun is not None)
         self._first_turn = window.first_turn
-        turn = None
-        if raw.new_tokens or raw.reason is not StopReason.CANCELLED:
-            turn = reply.finished(user, complete=not raw.reason.is_cut_short)
-            keep(turn)
-            self._last = _Generated(self.conversation.turns, (*window.prompt_ids, *raw.token_ids))
-        return TurnResult(turn, raw, n_dropped, window.dropped_tokens)
+        turn = reply.finished(user, complete=not raw.reason.is_cut_short)
+        if _came_to_nothing(raw, turn.reply):
+            return TurnResult(None, raw, window.n_dropped, window.dropped_tokens)
+        turns = (*self.conversation.turns[:n_turns], turn)
+        self._last = Said(
+            self.conversation.system, turns[window.first_turn :], (*opening_ids, *turn.generated_ids)
+        )
+        (self.conversation.replace_last if replaces_last else self.conversation.append)(turn)
+        return TurnResult(turn, raw, window.n_dropped, window.dropped_tokens)
 
-    def _generate(self, prompt_ids: Sequence[int], cancel: CancelFlag, reply: Reply) -> RawDecodeResult:
+    def _generate(
+        self, prompt_ids: Sequence[int], cancel: CancelFlag, reply: Reply, *, goes_on: bool = False
+    ) -> RawDecodeResult:
         model = self._model
+        tokenizer = _MidText(model.tokenizer) if goes_on else model.tokenizer
         config = replace(self.options.completion, stop_ids=self._stop_ids)
         n_positions = len(prompt_ids) + (config.max_new_tokens or 0)
         model.check_memory(min(n_positions, model.context_length))
         if config.max_new_tokens == 0:
             return run_prefill(
-                model.producer, model.tokenizer, prompt_ids, config,
+                model.producer, tokenizer, prompt_ids, config,
                 max_context=model.context_length, cancel=cancel, on_progress=reply.take,
             )  # fmt: skip
         return run_raw_completion(
-            model.producer, model.tokenizer, prompt_ids, config,
+            model.producer, tokenizer, prompt_ids, config,
             max_context=model.context_length, cancel=cancel, on_progress=reply.take, probe=model.probe,
         )  # fmt: skip
 
-    def _fit(self, user: Message, begun: Turn | None) -> Window:
-        n_turns = len(self.conversation.turns) - (begun is not None)
+    def _fit(self, user: Message, n_turns: int, begun: Turn | None) -> Window:
+        begun_ids = begun.generated_ids if begun else ()
         return fit_window(
-            lambda first_turn: self._encode(first_turn, n_turns, user, begun),
+            lambda first_turn: [*self._encode(first_turn, n_turns, [user]), *begun_ids],
             first_turn=min(self._first_turn, n_turns),
             n_turns=n_turns,
             context_length=self.context_length,
@@ -202,34 +214,29 @@ class ChatSession:
             policy=self.options.on_overflow,
         )
 
-    def _encode(self, first_turn: int, n_turns: int, user: Message, begun: Turn | None) -> Sequence[int]:
-        messages = [*self.conversation.messages(first_turn=first_turn, n_turns=n_turns), user]
-        if begun is None and first_turn == self._first_turn and (exact := self._as_generated(messages)):
-            return exact
-        prompt = self._model.template.render(messages, add_generation_prompt=True)
-        if begun is not None:
-            prompt = RenderedPrompt((*prompt.segments, Text(begun.generated)))
-        return encode_prompt(prompt, self._model.tokenizer, known_ids=self._last.ids)
+    def _encode(self, first_turn: int, n_turns: int, following: Sequence[Message]) -> list[int]:
+        """Return the prompt ids of the turns from `first_turn` to before `n_turns`, and of a message to answer."""
+        model, last = self._model, self._last
+        turns = self.conversation.turns[first_turn:n_turns]
+        conversation = Conversation(system=self.conversation.system, turns=turns)
+        parts: Sequence[PromptPart] | None = None
+        if self.options.keep_reasoning:
+            parts = parts_as_generated(
+                conversation, following, model.template, model.reasoning_tags, said=last
+            )
+        if parts is None:
+            messages = [*conversation.messages(), *following]
+            parts = model.template.render(messages, add_generation_prompt=bool(following)).segments
+        return encode_prompt(parts, model.tokenizer, known_ids=last.ids)
 
-    def _as_generated(self, messages: Sequence[Message]) -> Sequence[int]:
-        """With `keep_reasoning`: the last turn's very ids, then what the template puts after that reply.
-
-        Empty where that cannot be done: other turns than those ids belong to, or a template that drops the reply.
-        """
-        last, turns = self._last, self.conversation.turns
-        if not self.options.keep_reasoning or not turns or last.turns != turns:
-            return ()
-        mark = "reply-stands-here"
-        while any(mark in message.content for message in messages):
-            mark += "-"
-        marked = [*messages[:-2], replace(messages[-2], content=mark, reasoning=None), messages[-1]]
-        after = segments_after(self._model.template.render(marked, add_generation_prompt=True), mark)
-        return [*last.ids, *encode_segments(after, self._model.tokenizer)] if after else ()
-
-    def _splitter(self, prompt_ids: Sequence[int], begun: Turn | None) -> ReasoningSplitter:
+    def _splitter(self, opening_ids: Sequence[int]) -> ReasoningSplitter:
         """Return a splitter that starts inside a thought where the prompt ends with the opening tag."""
         tags = self._model.reasoning_tags
-        if tags is None:
-            return ReasoningSplitter(None)
-        ending = self._model.tokenizer.decode(prompt_ids[-16:])
-        return ReasoningSplitter(tags, inside=begun is None and ending.rstrip().endswith(tags.opening))
+        ending = self._model.tokenizer.decode(opening_ids[-16:], show_control=True).rstrip()
+        return ReasoningSplitter(tags, inside=tags is not None and ending.endswith(tags.opening))
+
+
+def _came_to_nothing(raw: RawDecodeResult, reply: Message) -> bool:
+    """Whether a reply was cut short before it said anything new: it would be an empty message for ever."""
+    is_cancelled = raw.reason is StopReason.CANCELLED
+    return raw.reason.is_cut_short and (raw.new_tokens == 0 or (is_cancelled and reply.is_empty))

@@ -1,4 +1,4 @@
-"""A conversation: a system prompt and whole turns, never half a one. Knows no ids and no template."""
+"""A conversation: a system prompt and whole turns, never half a one. Knows no template and no tokenizer."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,11 +8,16 @@ from turbospark_chat.chat.message import Message
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A user message and its reply. `generated` is the reply's text as the model wrote it, reasoning included."""
+    """A user message and its reply.
+
+    `generated` is the reply's text as the model wrote it, thinking and tags included, and `generated_ids` are ids
+    that say exactly this text: those that were sampled, but for what was cut off the end.
+    """
 
     user: Message
     reply: Message
     generated: str
+    generated_ids: tuple[int, ...]
 
 
 class Conversation:

@@ -1,5 +1,7 @@
 """Every option a user may change between turns, in one table: `/set`, the flags and the README follow it."""
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -11,6 +13,8 @@ from turbospark_chat.engine.completion import CompletionConfig
 from turbospark_chat.engine.pacing import PowerProfile
 from turbospark_chat.engine.sampling_config import SETTINGS
 from turbospark_chat.errors import SettingError
+
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Option:
     name: str
     values: str
     help: str
-    parse: Callable[[str], Any]  # a ValueError or KeyError means: not a value of this option
+    parser: Callable[[str], Any]  # a ValueError or KeyError means: not a value of this option
     path: tuple[str, ...]
 
     def read(self, options: ChatOptions) -> object:
@@ -43,18 +47,26 @@ class Option:
         """Return the value in force as a user would type it."""
         return _spell(self.read(options))
 
+    def parse(self, text: str) -> Any:
+        """Return the value that `text` spells.
+
+        Raises:
+            SettingError: none of this option.
+        """
+        try:
+            return self.parser(text)
+        except SettingError:
+            raise
+        except (ValueError, KeyError) as error:
+            raise SettingError(f"{self.name} is {text!r}: give {self.values}") from error
+
     def change(self, options: ChatOptions, text: str) -> ChatOptions:
         """Return options with this one changed to what `text` spells.
 
         Raises:
             SettingError: not a value of this option.
         """
-        try:
-            return self.replace(options, self.parse(text.strip()))
-        except SettingError:
-            raise
-        except (ValueError, KeyError) as error:
-            raise SettingError(f"{self.name} is {text.strip()!r}: give {self.values}") from error
+        return self.replace(options, self.parse(text))
 
     def replace(self, options: ChatOptions, value: object) -> ChatOptions:
         """Return options with a value that is already of this option's kind.
@@ -85,32 +97,48 @@ def _replace_at(holder: Any, path: tuple[str, ...], value: object) -> Any:
 
 
 def _spell(value: object) -> str:
-    if value is None or value == ():
+    if value is None or value == () or value == {}:
         return "none"
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, Mapping):
-        return ",".join(f"{key}:{bias:g}" for key, bias in value.items()) or "none"
+        return ",".join(f"{key}:{_spell(bias)}" for key, bias in value.items())
     if isinstance(value, tuple):
-        return " ".join(map(repr, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return " ".join(json.dumps(text, ensure_ascii=False) for text in value)
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def _is_none(text: str) -> bool:
+    return text.strip().lower() == "none"
 
 
 def _switch(text: str) -> bool:
-    return {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}[text.lower()]
+    words = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+    return words[text.strip().lower()]
+
+
+def _choice(kind: type[StrEnum]) -> Callable[[str], StrEnum]:
+    return lambda text: kind(text.strip().lower())
 
 
 def _count_or_none(text: str) -> int | None:
-    return None if text.lower() == "none" else int(text)
+    return None if _is_none(text) else int(text)
 
 
 def _rate_or_none(text: str) -> float | None:
-    return None if text.lower() == "none" else float(text)
+    return None if _is_none(text) else float(text)
 
 
 def _stop_strings(text: str) -> tuple[str, ...]:
-    r"""Read one stop string, in which `\n` and `\t` may stand for the characters; `none` is none."""
-    return () if text.lower() == "none" else (text.replace("\\n", "\n").replace("\\t", "\t"),)
+    r"""Read one stop string as it stands, or several in double quotes with JSON's escapes; `none` is none.
+
+    One as it stands may hold `\n` and `\t` for a newline and a tab.
+    """
+    if _is_none(text):
+        return ()
+    if re.fullmatch(rf"\s*({_QUOTED}\s*)+", text):
+        return tuple(json.loads(quoted, strict=False) for quoted in re.findall(_QUOTED, text))
+    return (text.replace("\\n", "\n").replace("\\t", "\t"),)
 
 
 def _one_of(kind: type[StrEnum]) -> str:
@@ -130,13 +158,14 @@ def _rows() -> list[Option]:
             _count_or_none, ("completion", "max_new_tokens"),
         ),
         Option(
-            "stop", "a text that is not empty, or none", "End a reply where this text would begin.",
+            "stop", 'a text that is not empty, several in "quotes", or none',
+            "End a reply where this text would begin.",
             _stop_strings, ("completion", "stop_strings"),
         ),
         Option(
             "on_overflow", _one_of(OverflowPolicy),
             "When the context is full: drop the oldest exchanges, refuse, or ask.",
-            OverflowPolicy, ("on_overflow",),
+            _choice(OverflowPolicy), ("on_overflow",),
         ),
         Option(
             "keep_reasoning", "on or off", "Give the model its own thinking back in later turns.",
@@ -149,7 +178,7 @@ def _rows() -> list[Option]:
         Option(
             "power_profile", _one_of(PowerProfile),
             "performance runs flat out, balanced slows under pressure, efficiency keeps to 10 tokens a second.",
-            PowerProfile, ("completion", "power_profile"),
+            _choice(PowerProfile), ("completion", "power_profile"),
         ),
         Option(
             "max_tokens_per_sec", "0.01 or more, or none", "Write at most this many tokens a second.",

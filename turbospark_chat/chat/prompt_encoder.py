@@ -1,14 +1,15 @@
-"""From a rendered prompt to token ids, keeping the ids that text already has. Knows segments, not messages.
+"""From a rendered prompt to token ids, keeping the ids that text already has. Knows parts of a prompt, not messages.
 
 Text tokenised again rarely gives back the ids the model generated, and a prompt with other ids for the same text
 misses the cache. So text that stands where known ids say exactly that text keeps those ids. The comparison goes
 from one control token to the next, since no merge crosses those.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Protocol
 
-from turbospark_chat.chat.template import Control, RenderedPrompt, Segment, Text
+from turbospark_chat.chat.rendered_prompt import Control, Segment, Text
 
 
 class PromptTokenizer(Protocol):
@@ -21,78 +22,88 @@ class PromptTokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
         """Return the ids of ordinary text; spellings of control tokens are text too."""
 
+    def encode_continuation(self, text: str) -> list[int]:
+        """Return the ids of ordinary text that goes on from other text."""
+
     def with_bos(self, ids: Sequence[int]) -> list[int]:
         """Return ids with the one BOS the model expects."""
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, control tokens left out."""
+    def decode(self, ids: Sequence[int], *, show_control: bool = False) -> str:
+        """Return the text of ids, with `show_control` the spellings of control tokens too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """A part of a prompt that is ids already, such as a reply as it was generated."""
+
+    ids: tuple[int, ...]
+
+
+PromptPart = Segment | Ids
 
 
 def encode_prompt(
-    prompt: RenderedPrompt, tokenizer: PromptTokenizer, *, known_ids: Sequence[int] = ()
+    parts: Sequence[PromptPart], tokenizer: PromptTokenizer, *, known_ids: Sequence[int] = ()
 ) -> list[int]:
     """Return the prompt's ids, with one BOS, taking over `known_ids` for as long as they say the same text."""
     bos = tokenizer.with_bos([])
-    opening = prompt.segments[0] if prompt.segments else None
+    opening = parts[0] if parts else None
     writes_bos = isinstance(opening, Control) and [tokenizer.control_ids[opening.spelling]] == bos
     if bos and not writes_bos and list(known_ids[:1]) == bos:
         known_ids = known_ids[1:]  # the BOS that was put before a prompt which does not write its own
-    return tokenizer.with_bos(encode_segments(prompt.segments, tokenizer, known_ids=known_ids))
-
-
-def encode_segments(
-    segments: Sequence[Segment], tokenizer: PromptTokenizer, *, known_ids: Sequence[int] = ()
-) -> list[int]:
-    """Return the ids of segments, as `encode_prompt` does but for BOS."""
-    walk = _KnownIds(known_ids, tokenizer)
+    control = frozenset(tokenizer.control_ids.values())
+    walk = _KnownIds(known_ids, control, tokenizer)
     ids: list[int] = []
-    for segment in segments:
-        if isinstance(segment, Control):
-            token_id = tokenizer.control_ids[segment.spelling]
-            walk.step_over(token_id)
-            ids.append(token_id)
-        else:
-            ids += walk.take(segment.text) or tokenizer.encode(segment.text)
-    return ids
+    for part in parts:
+        if isinstance(part, Text):
+            goes_on = ids and ids[-1] not in control
+            encode = tokenizer.encode_continuation if goes_on else tokenizer.encode
+            ids += walk.take(part.text) or encode(part.text)
+            continue
+        exact = part.ids if isinstance(part, Ids) else (tokenizer.control_ids[part.spelling],)
+        walk.step_over(exact)
+        ids += exact
+    return tokenizer.with_bos(ids)
 
 
-def segments_after(prompt: RenderedPrompt, mark: str) -> tuple[Segment, ...]:
-    """Return what follows the text `mark`, or nothing where it does not stand exactly once."""
-    for index, segment in enumerate(prompt.segments):
-        if isinstance(segment, Text) and mark in segment.text:
-            rest = segment.text.partition(mark)[2]
-            following = ((Text(rest),) if rest else ()) + tuple(prompt.segments[index + 1 :])
-            return following if prompt.text.count(mark) == 1 else ()
-    return ()
+def ids_saying(text: str, sampled_ids: Sequence[int], tokenizer: PromptTokenizer) -> tuple[int, ...]:
+    """Return ids that say exactly `text`: the sampled ones as far as they go, then the rest encoded.
+
+    The two differ where a stop string or half a character was cut off the end of what was sampled.
+    """
+    end = len(sampled_ids)
+    while not text.startswith(said := tokenizer.decode(sampled_ids[:end])):
+        end -= 1
+    encode = tokenizer.encode_continuation if end else tokenizer.encode
+    return (*sampled_ids[:end], *encode(text[len(said) :]))
 
 
 class _KnownIds:
-    """A walk along known ids, segment by segment, that ends at the first difference."""
+    """A walk along known ids, part by part, that ends at the first difference."""
 
-    def __init__(self, ids: Sequence[int], tokenizer: PromptTokenizer) -> None:
-        self._ids, self._tokenizer = ids, tokenizer
-        self._control = frozenset(tokenizer.control_ids.values())
+    def __init__(self, ids: Sequence[int], control: Set[int], tokenizer: PromptTokenizer) -> None:
+        self._ids, self._control, self._tokenizer = ids, control, tokenizer
         self._at = 0
 
-    def step_over(self, token_id: int) -> None:
-        """Pass one control token, or end the walk."""
-        if self._at < len(self._ids) and self._ids[self._at] == token_id:
-            self._at += 1
-        else:
-            self._stop()
+    def step_over(self, ids: Sequence[int]) -> None:
+        """Pass these ids, or end the walk."""
+        end = self._at + len(ids)
+        self._at = end if tuple(self._ids[self._at : end]) == tuple(ids) else len(self._ids)
 
     def take(self, text: str) -> list[int]:
-        """Return the known ids that say exactly `text`, or nothing, and end the walk."""
-        end = self._at
+        """Return ids that say exactly `text` and begin with the known ones here; nothing, and the end, without.
+
+        Where the known ids are at their end the text may go on: there a reply ended, and what the template writes
+        after it is encoded by itself.
+        """
+        start, end = self._at, self._at
         while end < len(self._ids) and self._ids[end] not in self._control:
             end += 1
-        run = list(self._ids[self._at : end])
-        # The walk stays at `end` only for equal text; U+FFFD could stand for bytes that differ.
-        if run and "\ufffd" not in text and self._tokenizer.decode(run) == text:
+        run, self._at = list(self._ids[start:end]), len(self._ids)
+        said = self._tokenizer.decode(run)
+        if said == text:
             self._at = end
             return run
-        self._stop()
+        if run and end == len(self._ids) and text.startswith(said):
+            return run + self._tokenizer.encode_continuation(text[len(said) :])
         return []
-
-    def _stop(self) -> None:
-        self._at = len(self._ids)

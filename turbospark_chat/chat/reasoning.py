@@ -98,6 +98,13 @@ def _overlap(text: str, tag: str) -> int:
     return next((n for n in range(min(len(text), len(tag) - 1), 0, -1) if text.endswith(tag[:n])), 0)
 
 
+def split(text: str, tags: ReasoningTags | None, *, inside: bool = False) -> tuple[str, str]:
+    """Return the reasoning and the answer of a whole reply."""
+    splitter = ReasoningSplitter(tags, inside=inside)
+    pieces = splitter.push(text) + splitter.finish()
+    return join(pieces, is_reasoning=True), join(pieces, is_reasoning=False)
+
+
 def join(pieces: Sequence[Piece], *, is_reasoning: bool) -> str:
     """Return the text of one kind."""
     return "".join(piece.text for piece in pieces if piece.is_reasoning == is_reasoning)

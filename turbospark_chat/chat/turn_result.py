@@ -36,7 +36,7 @@ TurnEventSink = Callable[[TurnEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """A finished turn. `turn` is None when it was cancelled before its first token: nothing was kept."""
+    """A finished turn. `turn` is None when nothing was kept: it was cut short before it said anything new."""
 
     turn: Turn | None
     raw: RawDecodeResult

@@ -18,15 +18,28 @@ class OverflowPolicy(StrEnum):
 
 
 class WindowOverflowError(ContextOverflowError):
-    """The conversation does not fit; leaving out its oldest `n_droppable` turns would make it."""
+    """The prompt does not fit.
 
-    def __init__(self, n_prompt: int, n_reserved: int, context_length: int, n_droppable: int) -> None:
-        remedy = (
-            "start over with `/clear`, shorten the message, or raise `--ctx`"
-            if n_droppable == 0
-            else f"leave out the oldest {n_droppable} of its turns with `/forget {n_droppable}` or `--on-overflow drop`"
+    Leaving out its oldest `n_droppable` turns would make it, beside `n_left_out` that are left out already; without
+    any, it is too long by itself, and `n_prompt` are the tokens of that.
+    """
+
+    def __init__(
+        self,
+        n_prompt: int,
+        n_reserved: int,
+        context_length: int,
+        *,
+        n_droppable: int = 0,
+        n_left_out: int = 0,
+    ) -> None:
+        n_oldest = n_left_out + n_droppable
+        advice = (
+            f"leave out the oldest {n_oldest} of its turns with `/forget {n_oldest}` or `--on-overflow drop`"
+            if n_droppable
+            else "shorten the message, lower `max_tokens`, or raise `--ctx`"
         )
-        super().__init__(n_prompt, n_reserved, context_length, advice=remedy)
+        super().__init__(n_prompt, n_reserved, context_length, advice=advice)
         self.n_droppable = n_droppable
 
 
@@ -36,7 +49,8 @@ class Window:
 
     prompt_ids: Sequence[int]
     first_turn: int
-    dropped_tokens: int  # tokens that left the prompt with the turns dropped by this fit
+    n_dropped: int  # turns left out by this fit
+    dropped_tokens: int  # tokens that left the prompt with them
 
 
 def fit_window(
@@ -60,15 +74,18 @@ def fit_window(
         WindowOverflowError: it does not fit even alone, or the policy forbids dropping.
     """
     least = 1 if max_tokens is None else max_tokens
-    wanted = min(context_length // 4, MOST_ROOM_KEPT_FOR_A_REPLY) if max_tokens is None else max_tokens
-    n_reserved = wanted if policy is OverflowPolicy.DROP else least
+    n_reserved = least
+    if max_tokens is None and policy is OverflowPolicy.DROP:
+        n_reserved = max(least, min(context_length // 4, MOST_ROOM_KEPT_FOR_A_REPLY))
     prompt_ids = encode(first_turn)
     whole, first = len(prompt_ids), first_turn
     while len(prompt_ids) + n_reserved > context_length and first < n_turns:
         first += 1
         prompt_ids = encode(first)
     if len(prompt_ids) + least > context_length:
-        raise WindowOverflowError(whole, least, context_length, 0)
+        raise WindowOverflowError(len(prompt_ids), least, context_length)
     if first > first_turn and policy is not OverflowPolicy.DROP:
-        raise WindowOverflowError(whole, least, context_length, first - first_turn)
-    return Window(prompt_ids, first, whole - len(prompt_ids))
+        raise WindowOverflowError(
+            whole, least, context_length, n_droppable=first - first_turn, n_left_out=first_turn
+        )
+    return Window(prompt_ids, first, first - first_turn, whole - len(prompt_ids))

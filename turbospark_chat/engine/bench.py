@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turbospark_chat.engine.completion import CompletionConfig
+from turbospark_chat.engine.completion import CompletionConfig, rate
 from turbospark_chat.engine.producer import LogitProducer
 
 PREFILL_LENGTHS = (32, 512)
@@ -13,24 +13,24 @@ DECODE_STEPS = 32
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One figure, in tokens per second."""
+    """One figure, in tokens per second; None where no time was measured."""
 
     name: str
-    rate: float
+    rate: float | None
 
 
 def measure(producer: LogitProducer, *, context_length: int, clock: Callable[[], float]) -> list[Measurement]:
     """Measure what fits the context. The producer is empty afterwards."""
     rows = [
-        Measurement(f"prefill of {length}", length / _timed(clock, _prefill, producer, length))
+        Measurement(f"prefill of {length}", rate(length, _timed(clock, _prefill, producer, length)))
         for length in PREFILL_LENGTHS
         if length <= context_length
     ]
     for context in DECODE_CONTEXTS:
         if context + DECODE_STEPS <= context_length:
             _prefill(producer, context)
-            rate = DECODE_STEPS / _timed(clock, _decode, producer, context)
-            rows.append(Measurement(f"decode at context {context}", rate))
+            seconds = _timed(clock, _decode, producer, context)
+            rows.append(Measurement(f"decode at context {context}", rate(DECODE_STEPS, seconds)))
     producer.reset()
     return rows
 

@@ -94,13 +94,14 @@ class RawDecodeResult:
     @property
     def prefill_rate(self) -> float | None:
         """Prompt tokens computed per second; None where no time was measured."""
-        return _rate(self.prefilled_tokens, self.prefill_seconds)
+        return rate(self.prefilled_tokens, self.prefill_seconds)
 
     @property
     def decode_rate(self) -> float | None:
         """Decode steps per second. The first token needs no step of its own: its logits come with the prompt."""
-        return _rate(self.kv_position - self.prompt_tokens, self.decode_seconds)
+        return rate(self.kv_position - self.prompt_tokens, self.decode_seconds)
 
 
-def _rate(count: int, seconds: float) -> float | None:
+def rate(count: int, seconds: float) -> float | None:
+    """Return `count` per second; None where nothing was done or no time was measured."""
     return count / seconds if count > 0 and seconds > 0 else None

@@ -71,8 +71,9 @@ class KvPrefix:
 
         `pos0` at the end appends; before the end it is a rewind, so what follows it is cut first; past the end it
         is a gap: the state holds positions nobody can name, so every id is dropped and the record is tainted.
+        A negative `pos0` names no position either.
         """
-        if pos0 > len(self._ids):
+        if not 0 <= pos0 <= len(self._ids):
             self._ids.clear()
             self._tainted = True
             return

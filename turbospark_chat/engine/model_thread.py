@@ -3,6 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 Result = TypeVar("Result")
@@ -16,7 +17,7 @@ class Job(Generic[Event, Result]):
     def __init__(self, wake: Callable[[], None]) -> None:
         self._cancel = threading.Event()
         self._finished = threading.Event()
-        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None ends it
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None is the last, and stays
         self._wake = wake
         self._result: Result | None = None
         self._error: BaseException | None = None
@@ -43,13 +44,16 @@ class Job(Generic[Event, Result]):
                 event = self._events.get_nowait()
             except queue.Empty:
                 return events
-            if event is not None:
-                events.append(event)
+            if event is None:
+                self._events.put(None)
+                return events
+            events.append(event)
 
     def events(self) -> Iterator[Event]:
         """Yield every event as it comes, until the work has ended. Signals are served while waiting."""
         while (event := self._events.get()) is not None:
             yield event
+        self._events.put(None)
 
     def result(self) -> Result:
         """Wait for the end and return what the work returned, or raise what it raised."""
@@ -66,7 +70,8 @@ class Job(Generic[Event, Result]):
             self._error = error
         self._finished.set()
         self._events.put(None)
-        self._wake()
+        with suppress(Exception):  # a listener that has left must not end the thread
+            self._wake()
 
     def _report(self, event: Event) -> None:
         self._events.put(event)
@@ -84,7 +89,13 @@ class ModelThread:
     def submit(
         self, work: "Work[Event, Result]", *, wake: Callable[[], None] = lambda: None
     ) -> Job[Event, Result]:
-        """Queue work and return its job. `wake` is called on the model's thread after each event and at the end."""
+        """Queue work and return its job. `wake` is called on the model's thread after each event and at the end.
+
+        Raises:
+            RuntimeError: the thread does not run: it was closed, or this is a forked child.
+        """
+        if not self._thread.is_alive():
+            raise RuntimeError("the model's thread has ended: work for it would never be done")
         job: Job[Event, Result] = Job(wake)
         self._jobs.put(lambda: job.run(work))
         return job

@@ -50,8 +50,14 @@ class ScriptedProducer:
     """A LogitProducer that says a given list of replies: for tests of anything above the engine.
 
     The first token sampled after a prompt is the next reply's first id; each fed id moves one further, and the
-    reply's end is `end_id`. A prompt is recognised as the first feeding after `try_reuse_prefix` or `reset`.
-    `fed` lists every id evaluated, so a test can count what reuse saved.
+    reply's end is `end_id`, whatever the sampling. A prompt is recognised as the first feeding after
+    `try_reuse_prefix` or `reset`. `fed` lists every id evaluated, so a test can count what reuse saved.
+
+    >>> producer = ScriptedProducer([[3, 4]], vocab_size=8, end_id=0)
+    >>> [int(producer.produce(token, position).argmax()) for position, token in enumerate([7, 3, 4])]
+    [3, 4, 0]
+    >>> producer.try_reuse_prefix([7, 3, 5])
+    2
     """
 
     def __init__(self, replies: Sequence[Sequence[int]], *, vocab_size: int, end_id: int) -> None:
@@ -80,7 +86,7 @@ class ScriptedProducer:
         self._at_prompt = True
 
     def produce(self, token: int, position: int) -> Logits:
-        """Feed one token and return one-hot logits (V,) for the script's next id."""
+        """Feed one token and return logits (V,) that allow only the script's next id."""
         logits = self.produce_chunk([token], position, need_logits=True)
         assert logits is not None
         return logits
@@ -90,7 +96,7 @@ class ScriptedProducer:
         self.produce_chunk([token], position, need_logits=False)
 
     def produce_chunk(self, tokens: Sequence[int], position: int, *, need_logits: bool) -> Logits | None:
-        """Feed tokens; with `need_logits` return one-hot logits (V,) for the script's next id."""
+        """Feed tokens; with `need_logits` return logits (V,) that allow only the script's next id."""
         if position > len(self._prefix):
             raise ValueError(f"position {position} leaves a gap after {len(self._prefix)}")
         self._prefix.record(tokens, position)
@@ -100,8 +106,8 @@ class ScriptedProducer:
         if self._at_prompt:
             self._reply = self._replies.pop(0) if self._replies else []
             self._at_prompt = False
-        logits = np.zeros(self._vocab_size, np.float32)  # (V,)
-        logits[self._reply.pop(0) if self._reply else self._end_id] = 1.0
+        logits = np.full(self._vocab_size, -np.inf, np.float32)  # (V,)
+        logits[self._reply.pop(0) if self._reply else self._end_id] = 0.0
         return logits
 
     def try_reuse_prefix(self, prompt_ids: Sequence[int]) -> int:

@@ -51,8 +51,9 @@ def run_raw_completion(
 ) -> RawDecodeResult:
     """Continue from what the producer already holds of `prompt_ids`, prefill the rest and generate.
 
-    Cancelling is no error: the result is ordinary, and the next run continues from it. After an exception the
-    producer's record and cache still agree and the tail has been reported.
+    Cancelling is no error: the result is ordinary, and the next run continues from it. No forward pass starts
+    once `cancel` is set. After an exception the producer's record and cache still agree; the last event, on
+    every exit, is one Tail.
 
     Raises:
         EmptyPromptError, ZeroBudgetError, ContextOverflowError: refused before any state was touched.
@@ -82,19 +83,24 @@ def run_prefill(
 ) -> RawDecodeResult:
     """Bring the prompt into the cache and generate nothing: what a budget of zero means to a user.
 
+    The reason is MAX_TOKENS once the whole prompt is in the cache, else CANCELLED.
+
     Raises:
-        EmptyPromptError, ContextOverflowError: refused before any state was touched.
+        EmptyPromptError, ContextOverflowError, SettingError: refused before any state was touched.
     """
     _admit_prompt(prompt_ids, 0, max_context)
     run = _Run(producer, tokenizer, prompt_ids, config, cancel, on_progress, None, clock)
-    run.prefill(need_logits=False)
-    return run.result(StopReason.CANCELLED if cancel.is_set() else StopReason.MAX_TOKENS)
+    try:
+        run.prefill(need_logits=False)
+    finally:
+        run.flush()
+    return run.result(StopReason.MAX_TOKENS if run.is_prefilled else StopReason.CANCELLED)
 
 
 def _admit(prompt_ids: Sequence[int], config: CompletionConfig, max_context: int) -> int:
     """Return how many tokens may be generated, or refuse."""
     if config.max_new_tokens == 0:
-        raise ZeroBudgetError(0)
+        raise ZeroBudgetError(config.max_new_tokens)
     _admit_prompt(prompt_ids, config.max_new_tokens or 1, max_context)
     return config.max_new_tokens or max_context - len(prompt_ids)
 
@@ -131,6 +137,7 @@ class _Run:
         self._cancel, self._on_progress, self._clock = cancel, on_progress, clock
         self._history: list[int] = []
         self._reused = 0
+        self._slot_evicted = False
         self._prefill_seconds = 0.0
         self._decode_seconds = 0.0
 
@@ -138,24 +145,36 @@ class _Run:
         """Feed what is not in the cache yet; return the last position's logits, or None when cancelled."""
         started = self._clock()
         self._pacer.poll()
-        prompt, producer = self._prompt_ids, self._producer
-        kept = producer.try_reuse_prefix(prompt) if self._config.reuse else 0
-        self._reused = min(kept, len(prompt) - 1)
-        if self._reused == 0:
-            producer.reset()
-        self._history = list(prompt[: self._reused])
+        self._reuse()
+        prompt = self._prompt_ids
         by_token = self._config.prefill_mode is PrefillMode.TOKENS
         step = 1 if by_token else self._config.chunk_size
         logits: Logits | None = None
         for position in range(self._reused, len(prompt), step):
+            if self._cancel.is_set():
+                return None
             chunk = prompt[position : position + step]
             is_last = position + len(chunk) == len(prompt)
             logits = self._feed(chunk, position, need_logits=need_logits and is_last, by_token=by_token)
             self._prefill_seconds = self._clock() - started
             self._on_progress(Prefill(len(self._history), len(prompt), self._reused))
-            if self._cancel.is_set():
-                return None
-        return logits
+        return None if self._cancel.is_set() else logits
+
+    @property
+    def is_prefilled(self) -> bool:
+        """Whether the whole prompt is in the cache."""
+        return len(self._history) >= len(self._prompt_ids)
+
+    def _reuse(self) -> None:
+        """Cut the producer's state back to what it shares with the prompt, or to nothing."""
+        prompt, producer = self._prompt_ids, self._producer
+        if self._config.reuse:
+            self._history = list(prompt[: producer.try_reuse_prefix(prompt)])
+            self._slot_evicted = producer.session_slot_evicted
+        self._reused = min(len(self._history), len(prompt) - 1)  # the last id gives the logits to start from
+        if self._reused == 0:
+            self._history.clear()
+            producer.reset()
 
     def _feed(
         self, chunk: Sequence[int], position: int, *, need_logits: bool, by_token: bool
@@ -167,7 +186,7 @@ class _Run:
             logits = self._producer.produce(chunk[0], position)
         else:
             self._producer.produce_prefill(chunk[0], position)
-        self._history.extend(chunk)
+        self._history[position:] = chunk
         return logits
 
     def decode(self, logits: Logits, budget: int) -> StopReason:
@@ -219,6 +238,6 @@ class _Run:
             kv_position=len(self._history),
             kv_backed_token_ids=tuple(self._history),
             reused_prefix_tokens=self._reused,
-            session_slot_evicted=self._producer.session_slot_evicted,
+            session_slot_evicted=self._slot_evicted,
             peak_memory_pressure=self._pacer.peak_memory_pressure,
         )

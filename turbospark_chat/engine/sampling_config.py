@@ -53,8 +53,8 @@ class Setting:
             SettingError: not of this setting's kind or outside the range.
         """
         text = text.strip()
-        if self.default is None and text.lower() == "none":
-            return None
+        if text.lower() == "none" and (self.default is None or self.kind is dict):
+            return self.default
         try:
             value = _parse_biases(text) if self.kind is dict else self.kind(text)
         except ValueError:

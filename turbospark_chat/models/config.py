@@ -1,10 +1,13 @@
 """The numbers that describe a model, read from GGUF metadata. Knows no tensors and no arithmetic."""
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from turbospark_chat.errors import ModelFileError, UnsupportedModelError
+
+_LEAST_EPS = 1e-30  # still above 0 in float32: a row of zeros must not be divided by 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +41,15 @@ class _Reader:
         self._architecture = architecture
         self._path = path
 
-    def number(self, key: str, default: float | None = None) -> float:
+    def number(self, key: str, default: float | None = None, *, minimum: float = 0) -> float:
         full = f"{self._architecture}.{key}"
         value = self._metadata.get(full, default)
         if value is None:
             raise ModelFileError(self._path, f"metadata lacks `{full}`")
         if isinstance(value, bool) or not isinstance(value, int | float):
             # Per-layer lists belong to architectures whose layers differ; this one has equal layers.
-            raise UnsupportedModelError(self._path, f"`{full}` is not one number: {str(value)[:60]}")
-        if not 0 <= value < 2**40:  # NaN fails too
+            raise UnsupportedModelError(self._path, f"`{full}` is not one number: {reprlib.repr(value)}")
+        if not minimum <= value < 2**40:  # NaN fails too
             raise ModelFileError(self._path, f"`{full}` is out of range: {value}")
         return value
 
@@ -59,8 +62,11 @@ class _Reader:
         return int(value)
 
     def text(self, key: str, default: str) -> str:
-        value = self._metadata.get(f"{self._architecture}.{key}", default)
-        return value if isinstance(value, str) else default
+        full = f"{self._architecture}.{key}"
+        value = self._metadata.get(full, default)
+        if not isinstance(value, str):
+            raise ModelFileError(self._path, f"`{full}` should be a string: {reprlib.repr(value)}")
+        return value
 
 
 def read_config(metadata: Mapping[str, object], path: Path) -> ModelConfig:
@@ -74,7 +80,8 @@ def read_config(metadata: Mapping[str, object], path: Path) -> ModelConfig:
     if not isinstance(architecture, str):
         raise ModelFileError(path, "metadata lacks `general.architecture`; is this a model file?")
     read = _Reader(metadata, architecture, path)
-    _refuse_unknown_features(read, path)
+    if read.number("expert_count", 0):
+        raise UnsupportedModelError(path, "mixture-of-experts layers are not supported")
     dim, n_heads = read.count("embedding_length"), read.count("attention.head_count")
     head_dim = read.count("attention.key_length", dim // n_heads or 1)
     n_kv_heads = read.count("attention.head_count_kv", n_heads)
@@ -94,23 +101,23 @@ def read_config(metadata: Mapping[str, object], path: Path) -> ModelConfig:
         n_kv_heads=n_kv_heads,
         head_dim=head_dim,
         context_length=read.count("context_length"),
-        norm_eps=read.number("attention.layer_norm_rms_epsilon"),
-        rope_theta=read.number("rope.freq_base", 10000.0),
+        norm_eps=read.number("attention.layer_norm_rms_epsilon", minimum=_LEAST_EPS),
+        rope_theta=read.number("rope.freq_base", 10000.0, minimum=1),
         rope_dim=rope_dim,
-        rope_scale=_linear_scale(read),
+        rope_scale=_rope_scale(read, path),
         sliding_window=int(read.number("attention.sliding_window", 0)) or None,
     )
 
 
-def _refuse_unknown_features(read: _Reader, path: Path) -> None:
-    if read.number("expert_count", 0):
-        raise UnsupportedModelError(path, "mixture-of-experts layers are not supported")
-    scaling = read.text("rope.scaling.type", "none")
+def _rope_scale(read: _Reader, path: Path) -> float:
+    """Return the factor of linear scaling; a factor without a type is linear, as llama.cpp has it."""
+    scaling = read.text("rope.scaling.type", "linear")
     if scaling not in ("none", "linear"):
         raise UnsupportedModelError(path, f"RoPE scaling `{scaling}` is not supported (none, linear are)")
-
-
-def _linear_scale(read: _Reader) -> float:
-    if read.text("rope.scaling.type", "none") != "linear":
+    old_key = read.number("rope.scale_linear", 0)
+    factor = read.number("rope.scaling.factor", old_key)
+    if scaling == "none" or factor == 0:  # 0 stands for no scaling
         return 1.0
-    return read.number("rope.scaling.factor", 1.0) or 1.0
+    if factor < 1:
+        raise ModelFileError(path, f"the RoPE scaling factor must be 0 or at least 1: {factor}")
+    return factor

@@ -2,7 +2,7 @@
 
 Shapes: T tokens in this call · S tokens in the cache after it · D `dim` · H query heads · KV key/value heads ·
 Hd `head_dim` · F `ffn_dim` · V vocabulary. No batch axis. Weights are stored as in the file, `(out, in)`.
-Everything is float32.
+Everything is float32, but for the angles of RoPE.
 """
 
 from typing import Protocol
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
+Angles = NDArray[np.float64]
 
 
 class LayerOps(Protocol):
@@ -49,7 +50,7 @@ def rms_norm(x: Array, weight: Array, eps: float) -> Array:
 
 def rope_frequencies(
     rope_dim: int, theta: float, *, scale: float = 1.0, divisors: Array | None = None
-) -> Array:
+) -> Angles:
     """Return the angle per position of each rotated pair, (rope_dim / 2,).
 
     `scale` divides every angle (linear scaling); `divisors` (rope_dim / 2,) divides each pair's own, which is how
@@ -57,18 +58,16 @@ def rope_frequencies(
     """
     exponents = np.arange(0, rope_dim, 2, dtype=np.float64) / rope_dim
     frequencies = theta**-exponents / scale
-    if divisors is not None:
-        frequencies = frequencies / divisors
-    return frequencies.astype(np.float32)
+    return frequencies if divisors is None else frequencies / divisors
 
 
-def rope_table(frequencies: Array, position: int, n_tokens: int) -> tuple[Array, Array]:
+def rope_table(frequencies: Angles, position: int, n_tokens: int) -> tuple[Array, Array]:
     """Return cosines and sines (T, rope_dim / 2) of the positions from `position` on.
 
-    The angles are taken in float64: at position 8191 a float32 product is off by up to 5e-4 rad.
+    The angles are float64: at position 8191 float32 is off by up to 5e-4 rad.
     """
     positions = np.arange(position, position + n_tokens, dtype=np.float64)
-    angles = positions[:, None] * frequencies[None, :].astype(np.float64)  # (T, rope_dim / 2)
+    angles = positions[:, None] * frequencies[None, :]  # (T, rope_dim / 2)
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 

@@ -3,7 +3,7 @@
 Knows no quantised format (it asks a tensor source for float32) and no token text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -95,6 +95,8 @@ class Llama:
         config = self._config
         return KvCache(n_layers=config.n_layers, n_kv_heads=config.n_kv_heads, head_dim=config.head_dim)
 
+    # What a damaged weight does shows in the logits, for the sampler to name; numpy need not warn at each step.
+    @np.errstate(over="ignore", invalid="ignore")
     def forward(self, tokens: Sequence[int], state: KvCache, *, need_logits: bool) -> Array | None:
         """Run tokens at the state's end and commit them; with `need_logits` return logits (V,) after the last.
 
@@ -110,11 +112,8 @@ class Llama:
             normed = ops.rms_norm(x, block.ffn_norm, config.norm_eps)  # (T, D)
             gate, up = self._project(normed, block.ffn_gate), self._project(normed, block.ffn_up)  # (T, F)
             x = x + self._project(ops.swiglu(gate, up), block.ffn_down)
-        state.commit(position + len(tokens))
-        if not need_logits:
-            return None
-        last = ops.rms_norm(x[-1:], weights.output_norm, config.norm_eps)  # (1, D)
-        logits: Array = ops.linear(last, weights.output)[0]  # (V,)
+        logits = self._head(x[-1:]) if need_logits else None
+        state.commit(position + len(tokens))  # last, so that whatever fails leaves the state alone
         return logits
 
     def _attend(
@@ -132,6 +131,12 @@ class Llama:
         keys, values = cache.write(index, k, v, position)  # (KV, S, Hd)
         return self._project(ops.attention(q, keys, values, position), block.attn_output)
 
+    def _head(self, x: Array) -> Array:
+        """Return the logits (V,) that follow from the last token's x (1, D)."""
+        normed = self._ops.rms_norm(x, self._weights.output_norm, self._config.norm_eps)  # (1, D)
+        logits: Array = self._ops.linear(normed, self._weights.output)[0]  # (V,)
+        return logits
+
     def _project(self, x: Array, linear: Linear) -> Array:
         return self._ops.linear(x, linear.weight, linear.bias)
 
@@ -139,9 +144,15 @@ class Llama:
 class _Loader:
     """Takes tensors from a file by name and expected shape, and notices any left over."""
 
-    def __init__(self, source: TensorSource) -> None:
-        self._source = source
+    def __init__(self, source: TensorSource, read: Callable[[str], Array]) -> None:
+        self._source, self._read = source, read
         self._left = set(source.tensors)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows V of the embedding: the file's own, since a vocabulary may be padded."""
+        embedding = self._source.tensors.get("token_embd.weight")
+        return embedding.shape[0] if embedding and embedding.shape else 0
 
     def tensor(self, name: str, *shape: int) -> Array:
         if name not in self._source.tensors:
@@ -152,7 +163,9 @@ class _Loader:
         if found != shape:
             raise ModelFileError(self._source.path, f"tensor `{name}` has shape {found}, expected {shape}")
         self._left.discard(name)
-        return self._source.load(name)
+        values = self._read(name)
+        values.setflags(write=False)  # a kernel that writes a weight must fail
+        return values
 
     def optional(self, name: str, *shape: int) -> Array | None:
         return self.tensor(name, *shape) if name in self._source.tensors else None
@@ -167,27 +180,42 @@ class _Loader:
             )
 
 
-def load_weights(source: TensorSource, config: ModelConfig) -> LlamaWeights:
-    """Load every weight as float32.
+def check_weights(source: TensorSource, config: ModelConfig) -> None:
+    """Check that the file has the tensors of this architecture, in their shapes, and no others; load none.
 
     Raises:
         ModelFileError: a tensor is missing or has another shape than the metadata says.
         UnsupportedModelError: the file has tensors this architecture does not use.
     """
-    load, dim = _Loader(source), config.dim
-    embedding = source.tensors.get("token_embd.weight")
-    vocab_size = embedding.shape[0] if embedding else 0
-    token_embd = load.tensor("token_embd.weight", vocab_size, dim)
-    output = load.optional("output.weight", vocab_size, dim)
-    weights = LlamaWeights(
+    loader = _Loader(source, read=lambda name: np.empty(0, np.float32))
+    _load_all(loader, config)
+    loader.refuse_leftovers()
+
+
+def load_weights(source: TensorSource, config: ModelConfig) -> LlamaWeights:
+    """Load every weight as a read-only float32 array.
+
+    Raises:
+        ModelFileError, UnsupportedModelError: as `check_weights`; or a RoPE divisor divides by nothing.
+    """
+    check_weights(source, config)
+    weights = _load_all(_Loader(source, read=source.load), config)
+    divisors = weights.rope_divisors
+    if divisors is not None and not np.all((divisors > 0) & np.isfinite(divisors)):
+        raise ModelFileError(source.path, "tensor `rope_freqs.weight` has values that are not above 0")
+    return weights
+
+
+def _load_all(load: _Loader, config: ModelConfig) -> LlamaWeights:
+    token_embd = load.tensor("token_embd.weight", load.n_rows, config.dim)
+    output = load.optional("output.weight", load.n_rows, config.dim)
+    return LlamaWeights(
         token_embd=token_embd,
         blocks=tuple(_load_block(load, f"blk.{index}", config) for index in range(config.n_layers)),
-        output_norm=load.tensor("output_norm.weight", dim),
+        output_norm=load.tensor("output_norm.weight", config.dim),
         output=token_embd if output is None else output,
         rope_divisors=load.optional("rope_freqs.weight", config.rope_dim // 2),
     )
-    load.refuse_leftovers()
-    return weights
 
 
 def _load_block(load: _Loader, block: str, config: ModelConfig) -> BlockWeights:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from turbospark_chat.errors import MemoryOverflowError, ModelWarning, UnsupportedModelError
+from turbospark_chat.errors import MemoryOverflowError, ModelFileError, ModelWarning, UnsupportedModelError
 from turbospark_chat.models.config import ModelConfig, read_config
 from turbospark_chat.models.gguf import GgufFile
-from turbospark_chat.models.llama import Llama, load_weights
+from turbospark_chat.models.llama import Llama, check_weights, load_weights
 from turbospark_chat.models.stop_ids import StopIds, gather_stop_ids
 from turbospark_chat.models.tokenizer import Tokenizer
-from turbospark_chat.models.vocabulary import read_vocabulary
+from turbospark_chat.models.vocabulary import Vocabulary, read_vocabulary
 
 FLOAT_BYTES = 4  # weights and cache are float32 in memory
 
@@ -34,24 +34,30 @@ class LoadedModel:
         return self.config.kv_bytes(n_positions, item_bytes=FLOAT_BYTES)
 
 
-def _make_llama(file: GgufFile, config: ModelConfig) -> Llama:
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What one kind of model is made of."""
+
+    check: Callable[[GgufFile, ModelConfig], None]  # refuses a file it cannot build from, loading nothing
+    build: Callable[[GgufFile, ModelConfig], Llama]
+
+
+def _build_llama(file: GgufFile, config: ModelConfig) -> Llama:
     return Llama(config, load_weights(file, config))
 
 
-ARCHITECTURES: Mapping[str, Callable[[GgufFile, ModelConfig], Llama]] = {"llama": _make_llama}
+ARCHITECTURES: Mapping[str, Architecture] = {"llama": Architecture(check_weights, _build_llama)}
 
 
 def load_model(path: Path, *, available_bytes: int) -> LoadedModel:
     """Load a GGUF file.
 
     Raises:
-        ModelFileError, UnsupportedModelError: what is wrong with the file, before any weight is allocated.
-        MemoryOverflowError: the weights need more than `available_bytes`.
+        ModelFileError, UnsupportedModelError: what is wrong with the file.
+        MemoryOverflowError: the weights need more than `available_bytes`; before any is allocated.
     """
     with GgufFile.open(path) as file:
-        metadata = file.metadata
-        config = read_supported_config(file)
-        file.check_supported()
+        config, vocabulary = read_supported(file)
         needed = weight_bytes(file)
         if needed > available_bytes:
             raise MemoryOverflowError(
@@ -60,12 +66,11 @@ def load_model(path: Path, *, available_bytes: int) -> LoadedModel:
                 available_bytes,
                 advice="close other programs or take a smaller model",
             )
-        vocabulary = read_vocabulary(metadata, source=path)
-        template = metadata.get("tokenizer.chat_template")
+        template = file.metadata.get("tokenizer.chat_template")
         return LoadedModel(
             path=path,
             config=config,
-            model=ARCHITECTURES[config.architecture](file, config),
+            model=ARCHITECTURES[config.architecture].build(file, config),
             tokenizer=Tokenizer(vocabulary),
             stop_ids=gather_stop_ids(vocabulary),
             template=template if isinstance(template, str) else None,
@@ -73,11 +78,12 @@ def load_model(path: Path, *, available_bytes: int) -> LoadedModel:
         )
 
 
-def read_supported_config(file: GgufFile) -> ModelConfig:
-    """Return the file's hyper-parameters.
+def read_supported(file: GgufFile) -> tuple[ModelConfig, Vocabulary]:
+    """Return the hyper-parameters and the vocabulary of a file that can be loaded, loading no weight.
 
     Raises:
-        UnsupportedModelError: no architecture here computes them.
+        ModelFileError: its parts are damaged, or do not fit together.
+        UnsupportedModelError: no architecture here computes it.
     """
     architecture = file.metadata.get("general.architecture")
     if isinstance(architecture, str) and architecture not in ARCHITECTURES:
@@ -86,7 +92,14 @@ def read_supported_config(file: GgufFile) -> ModelConfig:
             file.path,
             f"architecture `{architecture}` is not supported (supported: {supported}); take another model",
         )
-    return read_config(file.metadata, file.path)
+    config = read_config(file.metadata, file.path)
+    file.check_supported()
+    ARCHITECTURES[config.architecture].check(file, config)
+    vocabulary = read_vocabulary(file.metadata, source=file.path)
+    n_tokens, n_rows = len(vocabulary.pieces), file.tensors["token_embd.weight"].shape[0]
+    if n_tokens > n_rows:  # fewer are padding; these would be ids that cannot be fed
+        raise ModelFileError(file.path, f"the tokenizer has {n_tokens} tokens, the model only {n_rows}")
+    return config, vocabulary
 
 
 def weight_bytes(file: GgufFile) -> int:

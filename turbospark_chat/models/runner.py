@@ -41,23 +41,30 @@ class Model(Protocol[StateT]):
     def forward(self, tokens: Sequence[int], state: StateT, *, need_logits: bool) -> Array | None:
         """Run tokens at the state's end and commit them; with `need_logits` return logits (V,) after the last.
 
-        After an exception the state can still be truncated to where it began.
+        After an exception the state can still be truncated to where it began, or as far as it ever could.
         """
 
 
 class PrefixRecord(Protocol):
     """The record of ids the runner keeps true (the engine's KvPrefix)."""
 
-    def __len__(self) -> int: ...
-    def record(self, tokens: Sequence[int], pos0: int) -> None: ...
-    def rewind_to(self, position: int) -> None: ...
-    def clear(self) -> None: ...
-    def common_prefix(self, prompt_ids: Sequence[int]) -> int: ...
+    def __len__(self) -> int:
+        """How many positions it describes."""
+
+    def record(self, tokens: Sequence[int], pos0: int) -> None:
+        """Note that the state now holds `tokens` at positions `pos0` and up."""
+
+    def rewind_to(self, position: int) -> None:
+        """Cut to `position`; nothing happens when it is shorter."""
+
+    def clear(self) -> None:
+        """Empty it."""
+
+    def common_prefix(self, prompt_ids: Sequence[int]) -> int:
+        """Return how many leading positions can serve `prompt_ids`, at most all but its last id."""
 
 
 RecordT = TypeVar("RecordT", bound=PrefixRecord)
-
-
 RecordT_co = TypeVar("RecordT_co", bound=PrefixRecord, covariant=True)
 StateT_co = TypeVar("StateT_co", bound=State, covariant=True)
 
@@ -66,9 +73,12 @@ class Parked(Protocol[RecordT_co, StateT_co]):
     """A state set aside, and the record of its ids."""
 
     @property
-    def prefix(self) -> RecordT_co: ...
+    def prefix(self) -> RecordT_co:
+        """The record."""
+
     @property
-    def state(self) -> StateT_co: ...
+    def state(self) -> StateT_co:
+        """The state."""
 
 
 class StatePool(Protocol[RecordT, StateT]):
@@ -88,7 +98,8 @@ class Runner(Generic[RecordT, StateT]):
     """Feeds a model and records what its state holds.
 
     After every call, also one that raised, the record is as long as the state: a failed forward pass leaves both
-    at the position it started from. It belongs to the process that built it: worker threads do not survive a fork.
+    at the position it started from, or, where the state cannot go back there, before it. It belongs to the process
+    that built it: worker threads do not survive a fork.
     With a `pool`, a prompt of another conversation parks the live state instead of throwing it away.
     """
 
@@ -144,14 +155,15 @@ class Runner(Generic[RecordT, StateT]):
         """Feed tokens from `position` on; with `need_logits` return the logits (V,) after the last.
 
         Raises:
-            ValueError: the state cannot be brought to `position`: it is past the end, or too far back.
+            ValueError: there is nothing to feed, or the state cannot be brought to `position`: it is past the
+                end, or too far back.
             TokenIdError: an id outside the vocabulary; nothing was fed.
             ForkedEngineError: called in a forked child.
         """
         self._check(tokens, position)
         self._cut(position)
         if len(self._state) != position:
-            raise ValueError(f"position {position} leaves a gap after {len(self._state)}")
+            raise ValueError(f"the state cannot go back to {position}: it is left with {len(self._state)}")
         try:
             logits = self._model.forward(tokens, self._state, need_logits=need_logits)
             self._record.record(tokens, position)
@@ -170,10 +182,10 @@ class Runner(Generic[RecordT, StateT]):
 
     def _change_state(self, pool: StatePool[RecordT, StateT], prompt_ids: Sequence[int]) -> None:
         """Swap the live state for a parked one that serves more of the prompt, or for a new one if it serves none."""
-        live = self._record.common_prefix(prompt_ids)
-        if pool.best_match(prompt_ids) <= live and (live > 0 or len(self._record) == 0):
+        live, best = self._record.common_prefix(prompt_ids), pool.best_match(prompt_ids)
+        if best <= live and (live > 0 or len(self._record) == 0):
             return
-        parked = pool.take(prompt_ids) if pool.best_match(prompt_ids) > live else None
+        parked = pool.take(prompt_ids) if best > live else None
         new_record = parked.prefix if parked else self._make_record()
         new_state = parked.state if parked else self._model.make_state()
         self._slot_evicted = pool.park(self._record, self._state) is not None
@@ -188,6 +200,8 @@ class Runner(Generic[RecordT, StateT]):
                 f"the engine of process {self._pid} cannot run in its forked child {os.getpid()};"
                 " load the model in the child, or start it as a new process"
             )
+        if not tokens:
+            raise ValueError("no tokens to feed")
         if not 0 <= position <= len(self._state):
             raise ValueError(f"position {position} leaves a gap after {len(self._state)}")
         for token in tokens:

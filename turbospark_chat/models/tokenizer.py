@@ -66,6 +66,10 @@ class Tokenizer:
             ids += [self._vocabulary.control_ids[control], *self._encode_text(following)]
         return ids
 
+    def encode_continuation(self, text: str) -> list[int]:
+        """Return the ids of text that goes on from other text: as `encode`, but never with a space in front."""
+        return self._merger.encode(_SURROGATE.sub("\ufffd", text), add_special_tokens=False).ids
+
     def with_bos(self, ids: Sequence[int]) -> list[int]:
         """Return ids with BOS in front if the model wants one and they do not begin with it already."""
         bos_id = self._vocabulary.bos_id
@@ -112,8 +116,7 @@ class Tokenizer:
     def _encode_text(self, text: str) -> list[int]:
         if not text:
             return []
-        prefix = " " if self._vocabulary.add_space_prefix else ""
-        return self._merger.encode(prefix + _SURROGATE.sub("\ufffd", text), add_special_tokens=False).ids
+        return self.encode_continuation(" " + text if self._vocabulary.add_space_prefix else text)
 
     def _decode_run(self, ids: Iterable[int]) -> str:
         data = b"".join(map(self.token_bytes, ids))

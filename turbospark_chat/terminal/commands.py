@@ -14,6 +14,7 @@ from rich.text import Text
 from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.options import OPTIONS, find_option
 from turbospark_chat.errors import UsageError
+from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.keys import KEY_HELP
 
 
@@ -138,7 +139,7 @@ def retry(context: CommandContext, argument: str) -> None:
     context.retry()
 
 
-@_command("", needs_idle=True)
+@_command(needs_idle=True)
 def continue_(context: CommandContext, argument: str) -> None:
     """Go on with a reply that was stopped or reached its limit."""
     context.continue_reply()
@@ -165,11 +166,10 @@ def history(context: CommandContext, argument: str) -> None:
     """Show the conversation so far."""
     lines: list[RenderableType] = []
     for message in context.session.conversation.messages():
-        text = Text(f"{message.role}: ", "bar.model")
-        text.append(message.content, "")
-        if not message.complete:
-            text.append(" [stopped]", "notice")
-        lines.append(text)
+        mark = "" if message.complete else " [stopped]"
+        lines.append(
+            Text.assemble((f"{message.role}: ", "bar.model"), harmless(message.content), (mark, "notice"))
+        )
     context.show(Group(*lines) if lines else Text("nothing said yet", "notice"))
 
 
@@ -184,7 +184,7 @@ def set_(context: CommandContext, argument: str) -> None:
     """Show the settings, or change one from the next turn on."""
     name, _, value = argument.partition(" ")
     if value.strip():
-        context.session.options = find_option(name).change(context.session.options, value)
+        context.session.set_option(name, value)
     rows = [find_option(name)] if name else list(OPTIONS.values())
     table = Table.grid(padding=(0, 2))
     for row in rows:

@@ -1,4 +1,4 @@
-"""What the keys do in the chat. The docstrings are the help."""
+"""What the keys do in the chat; they ask, `KeyActions` does it. `KEY_HELP` is what `/help` shows."""
 
 from typing import Protocol
 
@@ -30,20 +30,46 @@ class KeyActions(Protocol):
         """End the chat."""
 
 
+class _PastedStart:
+    """Remembers the paste that the input began with, until the input is empty again."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self._text = ""
+        buffer.on_text_changed += self._look
+
+    def note(self, text: str) -> None:
+        """Take notice of a paste that is about to be inserted."""
+        if self._buffer.cursor_position == 0:
+            self._text = text
+
+    def opens(self, text: str) -> bool:
+        """Whether `text` still begins with that paste."""
+        return self._text != "" and text.startswith(self._text)
+
+    def forget(self) -> None:
+        """Note that the input is empty."""
+        self._text = ""
+
+    def _look(self, buffer: Buffer) -> None:
+        if not buffer.text:
+            self.forget()
+
+
 def make_key_bindings(actions: KeyActions, buffer: Buffer) -> KeyBindings:
     """Return the bindings for the input `buffer`."""
     bindings = KeyBindings()
     is_empty = Condition(lambda: not buffer.text)
-    pasted_start: list[str] = []  # the paste that the input begins with, if any
+    pasted_start = _PastedStart(buffer)
 
     @bindings.add("enter")
     def _(event: KeyPressEvent) -> None:
         text = buffer.text
         if text.strip():
-            is_pasted = bool(pasted_start) and text.startswith(pasted_start[0])
+            is_pasted = pasted_start.opens(text)
             buffer.append_to_history()
             buffer.reset()
-            pasted_start.clear()
+            pasted_start.forget()
             actions.submit(text, is_pasted=is_pasted)
 
     @bindings.add("escape", "enter")
@@ -54,8 +80,7 @@ def make_key_bindings(actions: KeyActions, buffer: Buffer) -> KeyBindings:
     @bindings.add(Keys.BracketedPaste)
     def _(event: KeyPressEvent) -> None:
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-        if not buffer.text:
-            pasted_start[:] = [text]
+        pasted_start.note(text)
         buffer.insert_text(text)
 
     @bindings.add("c-c")

@@ -3,23 +3,27 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TextIO
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-from rich.table import Table
 from rich.text import Text
+
+from turbospark_chat.terminal.harmless import harmless
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     """Print rows in columns on stdout, the first bold where it is a terminal; a pipe gets the same text."""
     console = Console(file=sys.stdout, highlight=False)
-    if not console.is_terminal:
-        console.width = 10_000  # nobody's screen: nothing is wrapped or cut
-    table = Table.grid(padding=(0, 2))
-    for row in rows:
-        table.add_row(Text(row[0], "bold"), *(Text(cell) for cell in row[1:]))
-    console.print(table)
+    cells = [[harmless(cell).replace("\n", " ") for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip_longest(*cells, fillvalue="")]
+    for row in cells:
+        padded = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=False)]
+        text = Text("  ".join(padded).rstrip(" "))
+        text.stylize("bold", 0, len(row[0]))
+        console.print(text, soft_wrap=True)
 
 
 @contextmanager

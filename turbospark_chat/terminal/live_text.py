@@ -1,59 +1,103 @@
 """Text that arrives in pieces: rows go out once they are whole, the row being written stays live.
 
-Knows columns, not the screen. What has gone out is never asked for again, so it may scroll away.
+Knows columns, not the screen. What has gone out is never asked for again, so it may scroll away. Every character is
+taken by itself, so it makes no difference into which pieces a text was cut.
 """
 
-from rich.cells import split_graphemes
+from rich.cells import get_character_cell_size, split_graphemes
+
+TAB_COLUMNS = 8
+MOST_JOINED = 32  # code points of one grapheme; Unicode's stream-safe text allows 30 marks in a row
 
 
 class LiveText:
     """Splits a stream into finished rows and one live row.
 
-    Widths are those of whole graphemes (a family emoji takes two columns), measured on the whole row each time,
-    since the code point that widens or joins one may come later.
+    Widths are those of whole graphemes: a family emoji or a flag takes two columns. The code point that widens or
+    joins the last grapheme may come later, so that one stays open until another begins.
     """
 
     def __init__(self) -> None:
-        self._row = ""
+        self._graphemes: list[tuple[str, int]] = []  # text and cells
+        self._cells = 0
 
     @property
     def row(self) -> str:
         """The row being written."""
-        return self._row
+        return _text(self._graphemes)
 
     def push(self, text: str, *, width: int) -> str:
         """Add text; return the rows that are finished, each ending in a newline, or nothing.
 
-        A line wider than `width` columns is broken at its last space, or within a word that has no room at all.
+        A line wider than `width` columns is broken after its last space or beside its last wide character, and
+        within a word where it has neither. Spaces at the break go.
         """
-        *lines, last = (self._row + text).expandtabs(8).split("\n")
-        rows = [row for line in lines for row in _wrap(line, max(width, 1))]
-        *full, self._row = _wrap(last, max(width, 1))
-        return "".join(f"{row}\n" for row in (*rows, *full))
+        rows: list[str] = []
+        for character in text:
+            if character == "\n":
+                rows.append(self.finish())
+                continue
+            spaces = " " * (TAB_COLUMNS - self._cells % TAB_COLUMNS)
+            for shown in spaces if character == "\t" else character:
+                self._add(shown, max(width, 1))
+            rows += self._take_full_rows(max(width, 1))
+        return "".join(f"{row}\n" for row in rows)
 
     def finish(self) -> str:
         """Return the last row, without a newline."""
-        row, self._row = self._row, ""
+        row, self._graphemes, self._cells = self.row, [], 0
         return row
 
+    def _add(self, character: str, width: int) -> None:
+        """Put a character into the row's last grapheme or after it. Past the margin one space stands for all."""
+        last = self._graphemes[-1][0] if self._graphemes else ""
+        if character == last == " " and self._cells > width:
+            return
+        if last and _joins(last, character):
+            self._cells -= self._graphemes.pop()[1]
+            character = last + character
+        cells = split_graphemes(character)[1]
+        self._graphemes.append((character, cells))
+        self._cells += cells
 
-def _wrap(line: str, width: int) -> list[str]:
-    rows = []
-    while (cut := _overflow(line, width)) is not None:
-        rows.append(line[:cut].rstrip(" "))
-        line = line[cut:]
-    return [*rows, line]
+    def _take_full_rows(self, width: int) -> list[str]:
+        rows = []
+        while cut := self._overflow(width):
+            rows.append(_text(self._graphemes[:cut]).rstrip(" "))
+            self._cells -= sum(cells for _, cells in self._graphemes[:cut])
+            del self._graphemes[:cut]
+        return rows
+
+    def _overflow(self, width: int) -> int:
+        """Return how many graphemes make a full row; 0 while all of them fit. Indentation is no place to break."""
+        if self._cells <= width:
+            return 0
+        used = cut = 0
+        has_begun = False
+        for index, (text, cells) in enumerate(self._graphemes):
+            is_wide = get_character_cell_size(text[0]) == 2  # not by `cells`, which may still grow
+            if is_wide:
+                cut = index
+            used += cells
+            if used > width and text != " " and index > 0:
+                return cut or index
+            has_begun |= text != " "
+            if is_wide or (has_begun and text == " "):
+                cut = index + 1
+        return 0
 
 
-def _overflow(line: str, width: int) -> int | None:
-    """Return where to break a line that is too wide; None for one that fits. Spaces at the margin take no room."""
-    spans, total = split_graphemes(line)
-    if total <= width:
-        return None
-    used = 0
-    for start, end, cells in spans:
-        used += cells
-        if used > width and line[start:end] != " ":
-            space = line.rfind(" ", len(line) - len(line.lstrip(" ")), start)
-            return space + 1 if space >= 0 else max(start, 1)
-    return None
+def _text(graphemes: list[tuple[str, int]]) -> str:
+    return "".join(text for text, _ in graphemes)
+
+
+def _joins(last: str, character: str) -> bool:
+    """Whether a character belongs to the grapheme before it; rich leaves flags in halves."""
+    if len(last) >= MOST_JOINED:
+        return False
+    is_flag = len(last) == 1 and _is_regional(last) and _is_regional(character)
+    return is_flag or len(split_graphemes(last + character)[0]) == 1
+
+
+def _is_regional(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"

@@ -9,13 +9,16 @@ QUIET_SECONDS = 0.5  # a prompt read sooner than this shows nothing
 
 
 class PrefillLine:
-    """Shows how far a prefill is: done, total, rate and time left. `clock` gives seconds."""
+    """Shows how far a prefill is: done, total, rate and time left. `clock` gives seconds.
+
+    It is erased by spaces, not by an escape code, which a plain terminal would print.
+    """
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float]) -> None:
         self._stream, self._clock = stream, clock
         self._is_terminal = stream.isatty()
         self._started = clock()
-        self._is_shown = False
+        self._shown = ""
 
     def show(self, event: Prefill) -> None:
         """Draw the line anew, once it has taken a while."""
@@ -25,13 +28,16 @@ class PrefillLine:
             return
         rate = computed / seconds
         left = (event.total - event.done) / rate
-        self._stream.write(f"\r\x1b[Kprefill {event.done}/{event.total}, {rate:.0f} tok/s, {left:.1f} s left")
-        self._stream.flush()
-        self._is_shown = True
+        self._draw(f"prefill {event.done}/{event.total}, {rate:.1f} tok/s, {left:.1f} s left")
 
     def clear(self) -> None:
         """Take the line away."""
-        if self._is_shown:
-            self._stream.write("\r\x1b[K")
+        if self._shown:
+            self._draw("")
+            self._stream.write("\r")
             self._stream.flush()
-            self._is_shown = False
+
+    def _draw(self, text: str) -> None:
+        self._stream.write("\r" + text.ljust(len(self._shown)))
+        self._stream.flush()
+        self._shown = text

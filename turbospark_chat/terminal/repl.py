@@ -5,6 +5,7 @@ back to the input, and the chat goes on.
 """
 
 import asyncio
+import contextlib
 import time
 import traceback
 from collections import deque
@@ -23,10 +24,11 @@ from turbospark_chat.engine.completion import StopReason
 from turbospark_chat.engine.model_thread import Job, ModelThread
 from turbospark_chat.engine.pressure import PressureProbe
 from turbospark_chat.engine.raw_completion import CancelFlag
-from turbospark_chat.errors import TurboSparkError
+from turbospark_chat.errors import TurboSparkError, UsageError
 from turbospark_chat.settings import Locations
-from turbospark_chat.terminal.ansi import Painter, harmless
-from turbospark_chat.terminal.commands import parse_command
+from turbospark_chat.terminal.ansi import Painter
+from turbospark_chat.terminal.commands import Command, parse_command
+from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.input_history import JsonLinesHistory
 from turbospark_chat.terminal.screen import Screen
 from turbospark_chat.terminal.status_bar import StatusSnapshot, draw_status
@@ -65,7 +67,7 @@ class Repl:
         reply_stream: TextIO | None = None,
         is_debug: bool = False,
     ) -> None:
-        self._session, self._thread, self._model_name = session, thread, model_name
+        self._session, self._thread, self._model_name = session, thread, harmless(model_name)
         self._painter = Painter(color=is_colored)
         self._reply_stream, self._is_debug = reply_stream, is_debug
         self._vitals = VitalsMonitor(probe, on_change=lambda: self._screen.invalidate())
@@ -74,11 +76,12 @@ class Repl:
         self._running: _Running | None = None
         self._queued: deque[str] = deque()
         self._question: tuple[str, Callable[[], None], str] | None = None  # prompt, if yes, message if no
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
-        self._notices: list[RenderableType] = []
+        self._notices: deque[Text] = deque()
         self._screen = Screen(
             self,
-            live_text=lambda: self._running.view.live if self._running and not reply_stream else "",
+            live_text=lambda: self._running.view.live if self._running else "",
             prompt=lambda: self._question[0] if self._question else "> ",
             status=self._draw_status,
             history=JsonLinesHistory(locations.history_file, on_problem=self.warn),
@@ -88,7 +91,7 @@ class Repl:
     def run(self) -> int:
         """Chat until the user leaves; return the exit code."""
         greeting = f"{self._model_name}, context {self._session.context_length} tokens; /help lists commands"
-        self._notices.insert(0, Text(greeting, "notice"))
+        self._notices.appendleft(Text(greeting, "notice"))
         self._vitals.start()
         try:
             return asyncio.run(self._screen.run(self._begin))
@@ -100,7 +103,7 @@ class Repl:
 
     def warn(self, line: str) -> None:
         """Show one line about something that went wrong beside the chat; any thread may call it."""
-        self._notices.append(Text(f"warning: {line}", "bar.warn"))
+        self._notices.append(Text(harmless(f"warning: {line}"), "bar.warn"))
         self._wake()
 
     # What keys ask for
@@ -108,20 +111,19 @@ class Repl:
     def submit(self, text: str, *, is_pasted: bool) -> None:
         """Take a whole input: an answer, a command or a message."""
         if self._question is not None:
-            self._answer(text.strip().lower() in ("y", "yes"))
+            answer = text.strip().lower()
+            if answer not in ("y", "yes", "n", "no"):  # typed before the question came up: not lost
+                self._screen.input_text = text
+            self._answer(answer in ("y", "yes"))
             return
         try:
-            parsed = None if is_pasted else parse_command(text.rstrip("\n"))
+            parsed = None if is_pasted else parse_command(text)
             if parsed is None:
                 self._send(text.strip("\n"))
-                return
-            command, argument = parsed
-            self.show(Text(f"> {text.strip()}", "message"))
-            if command.needs_idle and self._running is not None:
-                self.show(Text(f"`/{command.name}` waits for the reply to end; Ctrl-C stops it", "notice"))
             else:
-                command.run(self, argument)
-        except TurboSparkError as error:
+                self._say(f"> {text.strip()}", "message")
+                self._run_command(*parsed)
+        except Exception as error:  # whatever it was, the chat and the input survive it
             self._show_error(error)
             self._screen.input_text = text
 
@@ -134,7 +136,7 @@ class Repl:
         elif self._screen.input_text:
             self._screen.input_text = ""
         else:
-            self.show(Text("Ctrl-D or /exit leaves", "notice"))
+            self._say("Ctrl-D or /exit leaves", "notice")
 
     def leave(self) -> None:
         """End the chat."""
@@ -170,6 +172,14 @@ class Repl:
         self._context_used = self._session.count_tokens()
         self._screen.invalidate()
 
+    def _run_command(self, command: Command, argument: str) -> None:
+        if command.needs_idle and self._running is not None:
+            raise UsageError(f"`/{command.name}` has to wait until the reply has ended; Ctrl-C stops it")
+        command.run(self, argument)
+
+    def _say(self, text: str, style: str) -> None:
+        self.show(Text(harmless(text), style))
+
     # Turns
 
     def _send(self, message: str) -> None:
@@ -177,7 +187,7 @@ class Repl:
             self._queued.append(message)
             self._screen.invalidate()
             return
-        self.show(Text(f"> {harmless(message)}", "message"))
+        self._say(f"> {message}", "message")
         self._start(message, lambda cancel, sink: self._session.send(message, cancel=cancel, on_event=sink))
 
     def _start(self, message: str, generate: Generate) -> None:
@@ -192,43 +202,45 @@ class Repl:
 
     def _wake(self) -> None:
         """Have the screen's thread look for events; the model's thread calls this."""
-        if hasattr(self, "_loop"):
-            self._loop.call_soon_threadsafe(self._woken.set)
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the screen has gone, and its loop with it
+                self._loop.call_soon_threadsafe(self._woken.set)
 
     async def _watch(self) -> None:
         """Carry events to the screen for as long as it runs, a frame at a time."""
-        while True:
-            await self._woken.wait()
-            self._woken.clear()
-            while self._notices:
-                self.show(self._notices.pop(0))
-            if self._running is not None:
-                self._carry(self._running)
-            await asyncio.sleep(FRAME_SECONDS)
+        try:
+            while True:
+                await self._woken.wait()
+                self._woken.clear()
+                while self._notices:
+                    self.show(self._notices.popleft())
+                if self._running is not None:
+                    self._carry(self._running)
+                await asyncio.sleep(FRAME_SECONDS)
+        except Exception as error:  # such as a reader of the replies who has gone
+            self._screen.fail(error)
 
     def _carry(self, running: _Running) -> None:
         is_finished = running.job.is_finished  # asked before draining: nothing comes after it
-        width, finished = self._screen.size.columns, ""
-        for event in running.job.drain():
-            self._write_reply(event)
-            finished += running.view.take(event, width=width)
+        finished = "".join(self._take(event, running.view) for event in running.job.drain())
         if is_finished:
             finished += running.view.finish()
-        if finished and self._reply_stream is None:
+        if finished:
             self._screen.write_above(finished)
         self._screen.invalidate()
         if is_finished:
             self._running = None
             self._end(running)
 
-    def _write_reply(self, event: TurnEvent) -> None:
-        """Where replies go to another stream than the screen, pass the reply on as it is."""
-        if self._reply_stream is None or not isinstance(event, ReplyText):
-            return
-        if event.text and not event.is_reasoning:
-            self._screen.make_room()
-            self._reply_stream.write(event.text)
-            self._reply_stream.flush()
+    def _take(self, event: TurnEvent, view: TurnView) -> str:
+        """Return what goes above the input; the answer goes, as it is, to the other stream where there is one."""
+        if self._reply_stream is not None and isinstance(event, ReplyText) and not event.is_reasoning:
+            if event.text:
+                self._screen.make_room()
+                self._reply_stream.write(event.text)
+                self._reply_stream.flush()
+            event = replace(event, text="")
+        return view.take(event, width=self._screen.size.columns)
 
     def _end(self, running: _Running) -> None:
         try:
@@ -250,23 +262,24 @@ class Repl:
             self._reply_stream.write("\n")
             self._reply_stream.flush()
         if result.turn is None:
-            self.show(Text("stopped before the reply began", "notice"))
+            is_cancelled = result.raw.reason is StopReason.CANCELLED
+            self._say("stopped before the reply began" if is_cancelled else "no reply: max_tokens is 0", "notice")
             self._give_back(message)
         elif result.raw.reason is StopReason.CANCELLED:
-            self.show(Text("[stopped; `/continue` goes on]", "notice"))
+            self._say("[stopped; `/continue` goes on]", "notice")
             self._give_back("")
         elif result.raw.reason is StopReason.MAX_TOKENS:
-            self.show(
-                Text(f"[reached the limit of {result.raw.new_tokens} tokens; `/continue` goes on]", "notice")
-            )
+            self._say(f"[reached the limit of {result.raw.new_tokens} tokens; `/continue` goes on]", "notice")
         elif not result.turn.reply.content:
-            self.show(Text("[empty reply]", "notice"))
+            self._say("[empty reply]", "notice")
 
     def _give_back(self, message: str) -> None:
         """Put a message nothing came of, and those queued behind it, before what is typed now."""
-        texts = [text for text in (message, *self._queued, self._screen.input_text) if text]
+        texts = [text for text in (message, *self._queued) if text]
         self._queued.clear()
-        self._screen.input_text = "\n".join(texts)
+        if texts:
+            typed = self._screen.input_text
+            self._screen.input_text = "\n".join([*texts, typed] if typed else texts)
 
     def _overflow(self, error: WindowOverflowError, running: _Running) -> None:
         self._show_error(error)
@@ -278,8 +291,8 @@ class Repl:
             self._session.leave_out(error.n_droppable)
             self._start(running.message, running.generate)
 
-        exchanges = "1 exchange" if error.n_droppable == 1 else f"{error.n_droppable} exchanges"
-        self._question = (f"leave out the oldest {exchanges}? y/n ", drop_and_start_again, running.message)
+        oldest = "exchange" if error.n_droppable == 1 else f"{error.n_droppable} exchanges"
+        self._question = (f"leave out the oldest {oldest}? y/n ", drop_and_start_again, running.message)
 
     def _answer(self, is_yes: bool) -> None:
         assert self._question is not None
@@ -292,10 +305,10 @@ class Repl:
 
     def _show_error(self, error: BaseException) -> None:
         if self._is_debug:
-            self.show(Text("".join(traceback.format_exception(error)).rstrip(), "error"))
+            self._say("".join(traceback.format_exception(error)).rstrip(), "error")
         expected = isinstance(error, TurboSparkError)
         text = str(error) if expected else f"{type(error).__name__}: {error}; run with `--debug` for where"
-        self.show(Text(f"error: {text}", "error"))
+        self._say(f"error: {text}", "error")
 
     def _draw_status(self, width: int) -> str:
         activity, used = None, self._context_used

@@ -97,6 +97,11 @@ class Screen:
         if self._app.is_running and not self._app.is_done:
             self._app.exit(result=exit_code)
 
+    def fail(self, error: Exception) -> None:
+        """End `run` by raising `error` from it."""
+        if self._app.is_running and not self._app.is_done:
+            self._app.exit(exception=error)
+
     def invalidate(self) -> None:
         """Draw again soon; any thread may ask."""
         self._app.invalidate()

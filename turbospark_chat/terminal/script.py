@@ -1,6 +1,6 @@
 """The chat without a screen: one-shot completions and piped turns. Replies on stdout, everything else on stderr.
 
-Never waits for a key, and writes no escape code unless stderr is a terminal.
+Never waits for a key and writes no escape code.
 """
 
 import signal
@@ -16,6 +16,7 @@ from turbospark_chat.engine.completion import StopReason
 from turbospark_chat.engine.model_thread import Job, ModelThread
 from turbospark_chat.engine.progress import Prefill
 from turbospark_chat.engine.raw_completion import CancelFlag
+from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.progress_line import PrefillLine
 from turbospark_chat.terminal.turn_record import turn_record
 
@@ -44,6 +45,7 @@ def read_lines(stream: BinaryIO, *, prompt: str, prompt_stream: TextIO) -> Itera
         prompt_stream.flush()
         raw = stream.readline()
         if not raw:
+            prompt_stream.write("\n" if prompt else "")
             return
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
         if line.strip():
@@ -54,7 +56,7 @@ class ScriptRunner:
     """Runs turns one after another and writes them out.
 
     SIGINT ends the turn under way, and its part of the reply is written and kept; a second one within a second,
-    or one while nothing runs, ends the program.
+    or one while nothing runs, ends the program by KeyboardInterrupt. Whatever ends the run cancels the turn.
     """
 
     def __init__(self, thread: ModelThread, style: ScriptStyle, *, out: TextIO, err: TextIO) -> None:
@@ -62,6 +64,7 @@ class ScriptRunner:
         self._job: Job[TurnEvent, TurnResult] | None = None
         self._interrupted_at = -SECOND_INTERRUPT_SECONDS
         self._was_cancelled = False
+        self._in_reasoning = False
 
     def run(self, turns: Iterator[Generate]) -> int:
         """Run every turn and return the exit code: 130 if one was cancelled. An error ends it where it stands."""
@@ -71,16 +74,23 @@ class ScriptRunner:
         return EXIT_CANCELLED if self._was_cancelled else 0
 
     def _run_turn(self, generate: Generate) -> None:
-        self._job = self._thread.submit(generate)
+        job = self._job = self._thread.submit(generate)
         line = None if self._style.is_quiet else PrefillLine(self._err, clock=time.monotonic)
         try:
-            for event in self._job.events():
+            for event in job.events():
                 self._take(event, line)
-            result = self._job.result()
+            result = job.result()
+        except BaseException:
+            job.cancel()
+            raise
         finally:
             if line is not None:
                 line.clear()
             self._job = None
+        self._end_turn(result)
+
+    def _end_turn(self, result: TurnResult) -> None:
+        self._end_reasoning()
         self._was_cancelled |= result.raw.reason is StopReason.CANCELLED
         if self._style.is_json:
             self._write(self._out, turn_record(result, model=self._style.model_name) + "\n")
@@ -104,12 +114,21 @@ class ScriptRunner:
 
     def _write_text(self, event: ReplyText) -> None:
         if not event.is_reasoning:
+            self._end_reasoning()
             self._write(self._out, event.text)
         elif not self._style.is_quiet:
+            self._in_reasoning = True
             self._write(self._err, event.text)
 
+    def _end_reasoning(self) -> None:
+        """Give the thinking on stderr the newline that its text lacks."""
+        if self._in_reasoning:
+            self._in_reasoning = False
+            self._write(self._err, "\n")
+
     def _write(self, stream: TextIO, text: str) -> None:
-        stream.write(text)
+        """Write text at once: as it is to a file or a pipe, made harmless to a terminal."""
+        stream.write(harmless(text) if stream.isatty() else text)
         stream.flush()
 
     @contextmanager
@@ -119,8 +138,6 @@ class ScriptRunner:
             yield
         finally:
             signal.signal(signal.SIGINT, previous)
-            if self._job is not None:
-                self._job.cancel()
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()

@@ -125,16 +125,16 @@ def _last_turn_fields(last: RawDecodeResult) -> list[Text]:
 
 def draw_status(status: StatusSnapshot, width: int) -> Text:
     """Return the bar for `width` columns: fields whole, in at most two rows, the last ones left out where they must."""
-    rows = [Text(style="bar", no_wrap=True, overflow="crop")]
+    rows = [Text(style="bar")]
     for field in status_fields(status):
         needed = field.cell_len + (len(SEPARATOR) if rows[-1].plain else 0)
         if rows[-1].plain and rows[-1].cell_len + needed > width:
             if len(rows) == MAX_ROWS:
                 break
-            rows.append(Text(style="bar", no_wrap=True, overflow="crop"))
+            rows.append(Text(style="bar"))
         if rows[-1].plain:
             rows[-1].append(SEPARATOR)
         rows[-1].append_text(field)
     for row in rows:
-        row.truncate(max(width, 1), overflow="crop")
+        row.truncate(max(width, 1), overflow="ellipsis")  # a number cut short would read as another number
     return Text("\n").join(rows)

@@ -14,6 +14,7 @@ class Totals:
         self._n_turns = 0
         self._prompt_tokens = 0
         self._reused_tokens = 0
+        self._prefilled_tokens = 0
         self._new_tokens = 0
         self._prefill_seconds = 0.0
         self._decode_seconds = 0.0
@@ -24,6 +25,7 @@ class Totals:
         self._n_turns += 1
         self._prompt_tokens += result.prompt_tokens
         self._reused_tokens += result.reused_prefix_tokens
+        self._prefilled_tokens += result.prefilled_tokens
         self._new_tokens += result.new_tokens
         self._prefill_seconds += result.prefill_seconds
         self._decode_seconds += result.decode_seconds
@@ -35,11 +37,10 @@ class Totals:
         if last is None:
             table.add_row("turns", "–", "0")
             return table
-        computed = self._prompt_tokens - self._reused_tokens
         table.add_row("turns", "1", str(self._n_turns))
         table.add_row("prompt tokens", str(last.prompt_tokens), str(self._prompt_tokens))
         table.add_row("  reused from the cache", str(last.reused_prefix_tokens), str(self._reused_tokens))
-        table.add_row("  computed", str(last.prefilled_tokens), str(computed))
+        table.add_row("  computed", str(last.prefilled_tokens), str(self._prefilled_tokens))
         table.add_row("tokens out", str(last.new_tokens), str(self._new_tokens))
         table.add_row("prefill seconds", f"{last.prefill_seconds:.2f}", f"{self._prefill_seconds:.2f}")
         table.add_row("decode seconds", f"{last.decode_seconds:.2f}", f"{self._decode_seconds:.2f}")

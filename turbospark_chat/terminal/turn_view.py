@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from turbospark_chat.chat.turn_result import ReplyText, TurnEvent
 from turbospark_chat.engine.progress import Prefill
-from turbospark_chat.terminal.ansi import Painter, harmless
+from turbospark_chat.terminal.ansi import Painter
+from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.live_text import LiveText
 from turbospark_chat.terminal.status_bar import Activity
 
@@ -16,7 +17,7 @@ class TurnView:
     def __init__(self, painter: Painter, *, clock: Callable[[], float]) -> None:
         self._painter, self._clock = painter, clock
         self._started = clock()
-        self._first_token_at = 0.0
+        self._first_token_at: float | None = None
         self._live = LiveText()
         self._in_reasoning = False
         self._activity = Activity()
@@ -51,7 +52,8 @@ class TurnView:
 
     def _take_text(self, event: ReplyText, *, width: int) -> str:
         now = self._clock()
-        self._first_token_at = self._first_token_at or now
+        if self._first_token_at is None:
+            self._first_token_at = now
         self._activity = replace(
             self._activity, n_tokens=event.n_tokens, decode_seconds=now - self._first_token_at
         )

@@ -1,0 +1,119 @@
+"""The default model's real weights against recorded numbers of another engine."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from turbospark_chat.engine.kv_prefix import KvPrefix
+from turbospark_chat.models.kv_cache import KvCache
+from turbospark_chat.models.loader import LoadedModel, load_model
+from turbospark_chat.models.runner import Runner
+
+pytestmark = pytest.mark.weights
+
+TOLERANCE = 0.02  # between engines whose rounding differs
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prompt, what its last logits are, and how the other engine goes on. `mean_nll` is of the prompt itself."""
+
+    text: str
+    ids: list[int]
+    top_ids: list[int]
+    top_logits: list[float]
+    logit_mean: float
+    logit_std: float
+    mean_nll: float
+    greedy: list[int]
+    greedy_text: str
+
+
+ROWS = [
+    pytest.param(Row(**row), id=row["text"][:24])
+    for row in json.loads((Path(__file__).parents[1] / "golden" / "logits_smollm2.json").read_text())
+]
+SHORT_ROWS = [param for param in ROWS if len(param.values[0].ids) < 100]  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="module")
+def loaded(smollm2_path: Path) -> LoadedModel:
+    return load_model(smollm2_path, available_bytes=2**40)
+
+
+@pytest.fixture
+def runner(loaded: LoadedModel) -> Runner[KvPrefix, KvCache]:
+    return Runner(loaded.model, KvPrefix)
+
+
+def chunks(ids: Sequence[int], sizes: Iterator[int]) -> Iterator[tuple[int, Sequence[int]]]:
+    """Cut ids by `sizes` and yield each chunk with its position."""
+    position = 0
+    while position < len(ids):
+        chunk = ids[position : position + next(sizes)]
+        yield position, chunk
+        position += len(chunk)
+
+
+def check_last_logits(logits: NDArray[np.float32] | None, row: Row) -> None:
+    assert logits is not None
+    assert logits[row.top_ids] == pytest.approx(row.top_logits, abs=TOLERANCE)
+    assert set(np.flatnonzero(logits > row.top_logits[-1] + TOLERANCE)) <= set(row.top_ids)
+    assert float(logits.mean()) == pytest.approx(row.logit_mean, abs=TOLERANCE)
+    assert float(logits.std()) == pytest.approx(row.logit_std, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_text_gives_the_ids(row: Row, loaded: LoadedModel) -> None:
+    assert loaded.tokenizer.encode(row.text, parse_special=True) == row.ids
+
+
+@pytest.mark.parametrize("sizes", [[1000], [7, 20, 100, 1000]], ids=["one chunk", "several chunks"])
+@pytest.mark.parametrize("row", ROWS)
+def test_prompt_in_chunks_gives_the_logits(
+    row: Row, sizes: list[int], runner: Runner[KvPrefix, KvCache]
+) -> None:
+    logits = None
+    for position, chunk in chunks(row.ids, iter(sizes)):
+        is_last = position + len(chunk) == len(row.ids)
+        logits = runner.produce_chunk(chunk, position, need_logits=is_last)
+    check_last_logits(logits, row)
+
+
+@pytest.mark.parametrize("row", SHORT_ROWS)
+def test_prompt_token_by_token_gives_the_logits_at_every_position(
+    row: Row, runner: Runner[KvPrefix, KvCache]
+) -> None:
+    surprises = []
+    for position, token in enumerate(row.ids):
+        logits = runner.produce(token, position)
+        if position + 1 < len(row.ids):
+            shifted = logits.astype(float) - logits.max()
+            surprises.append(np.log(np.exp(shifted).sum()) - shifted[row.ids[position + 1]])
+    check_last_logits(logits, row)
+    assert np.mean(surprises) == pytest.approx(row.mean_nll, abs=TOLERANCE)
+
+
+def test_long_prompt_ending_token_by_token_gives_the_logits(runner: Runner[KvPrefix, KvCache]) -> None:
+    row = max((param.values[0] for param in ROWS), key=lambda row: len(row.ids))
+    for position, chunk in chunks(row.ids, chain([len(row.ids) - 20], repeat(1))):
+        logits = runner.produce_chunk(chunk, position, need_logits=True)
+    check_last_logits(logits, row)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_greedy_decoding_gives_the_ids(
+    row: Row, runner: Runner[KvPrefix, KvCache], loaded: LoadedModel
+) -> None:
+    logits = runner.produce_chunk(row.ids, 0, need_logits=True)
+    assert logits is not None
+    for position, token in enumerate(row.greedy, start=len(row.ids)):
+        assert logits[token] >= logits.max() - TOLERANCE  # of two candidates this close, either
+        logits = runner.produce(token, position)
+    assert loaded.tokenizer.decode(row.greedy, show_control=True) == row.greedy_text

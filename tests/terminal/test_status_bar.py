@@ -1,0 +1,129 @@
+"""The status bar as a value: a snapshot in, the drawn text out."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from turbospark_chat.engine.completion import RawDecodeResult, StopReason
+from turbospark_chat.engine.pressure import MemoryPressure
+from turbospark_chat.terminal.ansi import Painter
+from turbospark_chat.terminal.status_bar import (
+    MAX_ROWS,
+    Activity,
+    StatusSnapshot,
+    draw_status,
+    rate_text,
+    size_text,
+)
+from turbospark_chat.terminal.vitals import Vitals
+
+LAST = RawDecodeResult(
+    prompt_tokens=120, new_tokens=24, token_ids=(), prefill_seconds=0.25, decode_seconds=1.0,
+    reason=StopReason.END_OF_TURN, kv_position=144, kv_backed_token_ids=(), reused_prefix_tokens=95,
+    session_slot_evicted=False, peak_memory_pressure=MemoryPressure.NORMAL,
+)  # fmt: skip
+FIRST = StatusSnapshot("smollm2", 8192, 0, Vitals(MemoryPressure.NORMAL, 612_000_000))
+IDLE = replace(FIRST, context_used=144, last=LAST)
+PREFILL = replace(IDLE, context_used=223, activity=Activity(223, 735, 95, prefill_seconds=0.5))
+DECODE = replace(
+    IDLE, context_used=750, activity=Activity(735, 735, 95, 2.5, n_tokens=16, decode_seconds=1.25)
+)
+
+
+def drawn(status, width, *, color=False):
+    return Painter(color=color).render(draw_status(status, width), width=max(width, 1))
+
+
+@pytest.mark.parametrize(
+    ("status", "width", "expected"),
+    [
+        (FIRST, 200, "smollm2 · ctx 0/8192, 8192 left · mem normal 612 MB"),
+        (FIRST, 40, "smollm2 · ctx 0/8192, 8192 left\nmem normal 612 MB"),
+        (IDLE, 200, "smollm2 · ctx 144/8192, 8048 left · reused 95/120 · prefill 100 tok/s · decode 24 tok/s · 24 out"
+                    " · end_of_turn · mem normal 612 MB"),
+        (IDLE, 120, "smollm2 · ctx 144/8192, 8048 left · reused 95/120 · prefill 100 tok/s · decode 24 tok/s · 24 out"
+                    " · end_of_turn\nmem normal 612 MB"),
+        (IDLE, 80, "smollm2 · ctx 144/8192, 8048 left · reused 95/120 · prefill 100 tok/s\n"
+                   "decode 24 tok/s · 24 out · end_of_turn · mem normal 612 MB"),
+        (IDLE, 40, "smollm2 · ctx 144/8192, 8048 left\nreused 95/120 · prefill 100 tok/s"),
+        (IDLE, 10, "smollm2\nctx 144/8…"),
+        (PREFILL, 120, "smollm2 · ctx 223/8192, 7969 left · prefill 223/735 256 tok/s, 2.0 s left · reused 95"
+                       " · Ctrl-C stops · mem normal 612 MB"),
+        (PREFILL, 80, "smollm2 · ctx 223/8192, 7969 left · prefill 223/735 256 tok/s, 2.0 s left\n"
+                      "reused 95 · Ctrl-C stops · mem normal 612 MB"),
+        (PREFILL, 40, "smollm2 · ctx 223/8192, 7969 left\nprefill 223/735 256 tok/s, 2.0 s left"),
+        (DECODE, 120, "smollm2 · ctx 750/8192, 7442 left · reused 95/735 · decode 12 tok/s · 16 out · Ctrl-C stops"
+                      " · mem normal 612 MB"),
+        (DECODE, 80, "smollm2 · ctx 750/8192, 7442 left · reused 95/735 · decode 12 tok/s · 16 out\n"
+                     "Ctrl-C stops · mem normal 612 MB"),
+        (DECODE, 40, "smollm2 · ctx 750/8192, 7442 left\nreused 95/735 · decode 12 tok/s · 16 out"),
+        (DECODE, 10, "smollm2\nctx 750/8…"),
+    ],
+)  # fmt: skip
+def test_the_bar_holds_what_fits_the_width(status, width, expected):
+    assert drawn(status, width) == expected
+
+
+@pytest.mark.parametrize(
+    ("activity", "expected"),
+    [
+        (Activity(), "prefill"),
+        (Activity(n_queued=2), "prefill · 2 queued"),
+        (Activity(95, 735, 95, 0.5), "prefill 95/735 · reused 95 · Ctrl-C stops"),
+        (Activity(735, 735, 0, 2.0, n_tokens=1), "reused 0/735 · decode – · 1 out · Ctrl-C stops"),
+        (Activity(735, 735, 0, 2.0, 3, 1.0, 1), "reused 0/735 · decode 2.0 tok/s · 3 out · 1 queued · Ctrl-C stops"),
+    ],
+    ids=["not begun", "queued", "all reused so far", "first token", "queued while decoding"],
+)  # fmt: skip
+def test_a_turn_under_way_shows_no_rate_before_there_is_one(activity, expected):
+    bar = drawn(replace(FIRST, activity=activity), 200)
+    assert bar == f"smollm2 · ctx 0/8192, 8192 left · {expected} · mem normal 612 MB"
+
+
+def test_where_no_time_was_measured_a_dash_stands_for_the_rate():  # H14
+    nothing = replace(LAST, new_tokens=0, prefill_seconds=0.0, decode_seconds=0.0, kv_position=120)
+    assert " · prefill – · decode – · 0 out · " in drawn(replace(IDLE, last=nothing), 200)
+
+
+def test_pressure_is_named_now_and_at_its_worst():
+    last = replace(LAST, reason=StopReason.MAX_TOKENS, peak_memory_pressure=MemoryPressure.CRITICAL)
+    status = replace(IDLE, last=last, vitals=Vitals(MemoryPressure.WARN, 12_340_000_000))
+    assert drawn(status, 200).endswith(" · max_tokens · peak critical · mem warn 12.3 GB")
+
+
+@pytest.mark.parametrize(("used", "is_warned"), [(7372, False), (7373, True)])
+def test_a_context_nine_tenths_full_is_marked(used, is_warned):
+    fields = drawn(replace(FIRST, context_used=used), 200, color=True).split(" · ")
+    assert ("\x1b[2;33mctx" in fields[1]) == is_warned
+
+
+@given(
+    st.builds(
+        StatusSnapshot,
+        st.text("model 中文👨‍👩‍👧", max_size=20), st.integers(1, 10**6), st.integers(0, 10**6),
+        st.builds(Vitals, st.sampled_from(MemoryPressure), st.integers(0, 10**12)),
+        st.sampled_from([None, LAST]),
+        st.sampled_from([None, Activity(), PREFILL.activity, replace(DECODE.activity, n_queued=123)]),
+    ),
+    st.integers(0, 200),
+)  # fmt: skip
+def test_never_more_than_two_rows_and_never_wider_than_the_screen(status, width):
+    rows = drawn(status, width).split("\n")
+    assert len(rows) <= MAX_ROWS
+    assert max(map(cell_len, rows)) <= max(width, 1)
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(None, "–"), (9.94, "9.9 tok/s"), (10.0, "10 tok/s"), (1234.5, "1234 tok/s")],
+)
+def test_rates_are_rounded_for_people(rate, text):
+    assert rate_text(rate) == text
+
+
+@pytest.mark.parametrize(("n_bytes", "text"), [(0, "0 MB"), (98_400_000, "98 MB"), (1_000_000_000, "1.0 GB")])
+def test_sizes_are_rounded_for_people(n_bytes, text):
+    assert size_text(n_bytes) == text

@@ -1,0 +1,90 @@
+"""A turn's events on their way to the screen."""
+
+from collections.abc import Callable
+
+import pytest
+
+from turbospark_chat.chat.turn_result import ReplyText, TurnsDropped
+from turbospark_chat.engine.progress import Prefill
+from turbospark_chat.terminal.ansi import Painter
+from turbospark_chat.terminal.status_bar import Activity
+from turbospark_chat.terminal.turn_view import TurnView
+
+DIM = "\x1b[2;3m"  # the style of thinking
+END = "\x1b[0m"
+
+
+def view(*, color: bool = False, clock: Callable[[], float] = lambda: 0.0) -> TurnView:
+    return TurnView(Painter(color=color), clock=clock)
+
+
+def texts(*pieces, is_reasoning=False):
+    return [ReplyText(piece, is_reasoning, number) for number, piece in enumerate(pieces, start=1)]
+
+
+def take(turn, events, *, width=20):
+    return "".join(turn.take(event, width=width) for event in events)
+
+
+def test_whole_rows_go_above_and_the_rest_stays_live():
+    turn = view()
+    assert (
+        take(turn, texts("one two three ", "four five", " six\n", "seven"))
+        == "one two three four\nfive six\n"
+    )
+    assert turn.live == "seven"
+    assert (turn.finish(), turn.live) == ("seven\n", "")
+
+
+@pytest.mark.parametrize("pieces", [(), ("",), ("done\n",)])
+def test_a_reply_that_ends_its_row_gets_no_blank_one(pieces):
+    turn = view()
+    shown = take(turn, texts(*pieces))
+    assert (shown, turn.finish()) == ("done\n" if "done\n" in pieces else "", "")
+
+
+def test_what_goes_above_is_whole_lines():
+    turn = view(color=True)
+    events = [*texts("hm hm", is_reasoning=True), TurnsDropped(1, 30), *texts("yes\nno\n", "x" * 45)]
+    shown = [turn.take(event, width=20) for event in events] + [turn.finish()]
+    assert all(part.endswith("\n") for part in shown if part)
+
+
+def test_thinking_is_styled_line_by_line():
+    turn = view(color=True)
+    shown = take(turn, texts("one\n\ntwo", is_reasoning=True))
+    assert shown == f"{DIM}one{END}\n\n"
+    assert turn.live == f"{DIM}two{END}"
+    shown = take(turn, texts("answer"))
+    assert (shown, turn.live) == (f"{DIM}two{END}\n", "answer")
+
+
+def test_an_event_without_text_ends_no_thought():
+    turn = view(color=True)
+    assert take(turn, [*texts("hm", is_reasoning=True), ReplyText("", False, 2)]) == ""
+    assert turn.live == f"{DIM}hm{END}"
+
+
+def test_a_reply_cannot_drive_the_terminal():
+    turn = view(color=True)
+    assert take(turn, texts("\x1b[2J", "\x9b1A\n")) == "\ufffd[2J\ufffd1A\n"
+
+
+def test_a_dropped_turn_is_said_on_its_own_line():  # T63
+    assert take(view(), [TurnsDropped(2, 310)]) == (
+        "2 exchanges dropped from the prompt to fit the context (310 tokens)\n"
+    )
+
+
+@pytest.mark.parametrize("start", [0.0, 5000.0])
+def test_rates_come_from_the_clock(start):
+    seconds = iter([start, start + 0.5, start + 2.0, start + 3.0, start + 4.0])
+    turn = view(clock=lambda: next(seconds))
+    assert turn.activity == Activity()
+    take(turn, [Prefill(done=164, total=264, reused=100)])
+    assert turn.activity == Activity(164, 264, 100, prefill_seconds=0.5)
+    assert turn.activity.prefill_rate == 128.0
+    take(turn, texts("a"))
+    assert (turn.activity.n_tokens, turn.activity.decode_seconds, turn.activity.decode_rate) == (1, 0.0, None)
+    take(turn, [ReplyText("b", False, 2), ReplyText("c", False, 5)])
+    assert (turn.activity.decode_seconds, turn.activity.decode_rate) == (2.0, 2.0)

@@ -1,0 +1,35 @@
+"""Every file in examples/ runs as its first lines say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+EXPECTED = {
+    "chat_from_python.py": "[reused ",
+    "custom_producer.py": "4 5 6 7 8 9 [eos, reused 0]",
+    "pipeline.sh": "green",
+}
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.iterdir()))
+def test_example_runs(name: str, smollm2_path: Path) -> None:
+    interpreter = [sys.executable] if name.endswith(".py") else ["bash"]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    run = subprocess.run(
+        [*interpreter, str(EXAMPLES / name)],
+        cwd=EXAMPLES.parent, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert EXPECTED[name] in run.stdout
+
+
+def test_a_second_prompt_reuses_what_the_first_left() -> None:
+    run = subprocess.run(
+        [sys.executable, str(EXAMPLES / "custom_producer.py")], capture_output=True, text=True, timeout=60
+    )
+    assert "[1, 2, 3, 4, 5] -> 6 7 8 9 [eos, reused 4]" in run.stdout

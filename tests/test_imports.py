@@ -1,0 +1,193 @@
+"""What the package promises of its own source: the layer arrows, a light start, sizes, docstrings that run."""
+
+import ast
+import doctest
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import turbospark_chat
+
+PACKAGE = "turbospark_chat"
+ROOT = Path(turbospark_chat.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+# What each part may import of the package, itself apart. A part is a folder or a file at the top.
+ARROWS = {
+    "__init__": set(),
+    "errors": set(),
+    "settings": {"errors"},
+    "flags": {"errors"},
+    "engine": {"errors"},
+    "models": {"errors"},
+    "chat": {"engine", "errors"},
+    "terminal": {"chat", "engine", "errors", "settings"},
+    # The composition root.
+    "assembly": {"chat", "engine", "models", "errors", "settings"},
+    "launch": {"assembly", "terminal", "chat", "engine", "models", "errors", "settings", "flags"},
+    "cli": {"launch", "errors", "flags"},
+}
+# Who may import a library that the whole program leans on, by the start of the file's path.
+OWNERS = {
+    "numba": ("models/kernels",),
+    "typer": ("cli.py",),
+    "click": (),
+    "prompt_toolkit": ("terminal/",),
+    "rich": ("terminal/",),
+    "numpy": ("engine/", "models/"),
+    "tokenizers": ("models/",),
+    "jinja2": ("chat/",),
+    "psutil": ("engine/", "terminal/"),
+    "platformdirs": ("settings.py",),
+}
+PRINTS = ("cli.py", "launch.py", "terminal/")
+MAX_MODULE_LINES = 350
+MAX_FUNCTION_LINES = 55
+HEAVY = {"numpy", "jinja2", "prompt_toolkit", "tokenizers", "psutil", "numba"}
+HEAVY_PARTS = ("engine", "models", "chat", "terminal", "assembly", "launch")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield the absolute name of everything a file imports, wherever in it."""
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}:{node.lineno} imports relatively"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+every_file = pytest.mark.parametrize("path", FILES, ids=name_of)
+
+
+@every_file
+def test_imports_follow_the_arrows(path):
+    part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    imported = {name.split(".")[1] for name in imports(path) if name.startswith(f"{PACKAGE}.")}
+    top = {"__version__"}  # of the package itself, which imports nothing
+    assert imported - {part} - top <= ARROWS[part]
+
+
+@every_file
+def test_a_library_is_imported_only_by_its_owners(path):
+    libraries = {name.split(".")[0] for name in imports(path)}
+    name = name_of(path)
+    assert [library for library in libraries & OWNERS.keys() if not name.startswith(OWNERS[library])] == []
+
+
+@every_file
+def test_only_what_owns_a_stream_prints(path):
+    calls = [node.func for node in ast.walk(parse(path)) if isinstance(node, ast.Call)]
+    prints = [call.lineno for call in calls if isinstance(call, ast.Name) and call.id == "print"]
+    assert name_of(path).startswith(PRINTS) or prints == []
+
+
+@every_file
+def test_templates_are_made_only_in_the_sandbox(path):  # E5
+    makers = {"Template", "Environment", "NativeEnvironment", "SandboxedEnvironment"}
+    found = [
+        node.lineno
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in makers
+    ]
+    assert found == []
+
+
+def test_the_sandbox_is_there_to_be_found():
+    names = {name for path in FILES for name in imports(path)}
+    assert "jinja2.sandbox.ImmutableSandboxedEnvironment" in names
+
+
+@every_file
+def test_modules_and_functions_fit_their_sizes(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_MODULE_LINES
+    functions = [n for n in ast.walk(parse(path)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    sizes = {function.name: function.end_lineno - function.lineno + 1 for function in functions}
+    assert {name: size for name, size in sizes.items() if size > MAX_FUNCTION_LINES} == {}
+
+
+def public_definitions(body: list[ast.stmt], *, of: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Yield the public classes and functions of a module, and the public methods of its public classes."""
+    for node in body:
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        is_setter = any(ast.unparse(decorator).endswith(".setter") for decorator in node.decorator_list)
+        if node.name.startswith("_") or is_setter:  # a property is described once
+            continue
+        yield f"{of}{node.name}", node
+        if isinstance(node, ast.ClassDef):
+            yield from public_definitions(node.body, of=f"{node.name}.")
+
+
+@every_file
+def test_every_module_and_every_public_name_has_a_docstring(path):
+    assert ast.get_docstring(parse(path)), "the module has none"
+    missing = [name for name, node in public_definitions(parse(path).body) if not ast.get_docstring(node)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if ">>>" in path.read_text("utf-8")], ids=name_of)
+def test_docstring_examples_run(path):
+    module = ".".join((PACKAGE, *path.relative_to(ROOT).with_suffix("").parts))
+    failed, attempted = doctest.testmod(importlib.import_module(module))
+    assert (failed, attempted > 0) == (0, True)
+
+
+def modules_after(statement: str) -> set[str]:
+    """Return the modules a new interpreter has loaded after a statement, without those it starts with."""
+    script = f"""
+import sys
+before = set(sys.modules)
+try:
+    {statement}
+except SystemExit as end:
+    assert not end.code, end.code
+sys.stderr.write("\\n".join(set(sys.modules) - before))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(done.stderr.splitlines())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "sys.argv = ['ts', '--help']; from turbospark_chat.cli import main; main()",
+        "sys.argv = ['ts', 'chat', '--help']; from turbospark_chat.cli import main; main()",
+        "sys.argv = ['ts', 'complete', '--help']; from turbospark_chat.cli import main; main()",
+        "import turbospark_chat.settings, turbospark_chat.flags, turbospark_chat.errors",
+    ],
+    ids=["help", "chat-help", "complete-help", "light-modules"],
+)
+def test_help_loads_nothing_heavy(statement):
+    loaded = modules_after(statement)
+    assert f"{PACKAGE}.errors" in loaded
+    assert {name for name in loaded if name.split(".")[0] in HEAVY} == set()
+    heavy = tuple(f"{PACKAGE}.{part}" for part in HEAVY_PARTS)
+    assert {name for name in loaded if name.startswith(heavy)} == set()
+
+
+def test_the_engine_loads_no_chat_no_model_and_no_screen():
+    loaded = modules_after(
+        "import turbospark_chat.engine.raw_completion, turbospark_chat.engine.model_thread"
+    )
+    others = tuple(
+        f"{PACKAGE}.{part}" for part in ("models", "chat", "terminal", "assembly", "launch", "cli")
+    )
+    assert {name for name in loaded if name.startswith(others)} == set()
+    assert not {"jinja2", "tokenizers", "prompt_toolkit", "rich", "typer"} & loaded

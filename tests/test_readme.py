@@ -1,0 +1,68 @@
+"""What the README says of commands, options and files is what the program has."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from turbospark_chat.cli import app
+from turbospark_chat.flags import FLAGS
+from turbospark_chat.terminal.commands import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def table_after(heading: str, *, header: str) -> dict[str, str]:
+    """Return the rows of the first table under a heading whose first column has the given header."""
+    section = README.split(f"\n{heading}\n", 1)[1]
+    lines = section.split(f"| {header} |", 1)[1].splitlines()[2:]
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines[: lines.index("")]]
+    return {row[0].strip().replace("\\|", "|"): row[1].strip() for row in rows}
+
+
+def test_the_slash_commands_are_the_table_of_commands() -> None:
+    expected = {f"`{command.usage}`": command.help for command in COMMANDS.values()}
+    assert table_after("## In the chat", header="command") == expected
+
+
+def test_the_options_are_the_flags() -> None:
+    expected = {}
+    for flag in FLAGS:
+        spelling = f"`{flag.spelling} {flag.metavar}`" if flag.metavar else f"`{flag.spelling}`"
+        expected[f"`{flag.short}`, {spelling}" if flag.short else spelling] = flag.help
+    assert table_after("`ts chat` and `ts complete` take:", header="option") == expected
+
+
+def test_the_commands_are_those_of_the_command_line() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    expected = {f"`ts {name}`": command.get_short_help_str(limit=200) for name, command in commands.items()}
+    assert table_after("## On the command line", header="command") == expected
+
+
+@pytest.mark.parametrize("name", re.findall(r"\b[a-z_]+\.py\b|tests/test_\w+\.py", README))
+def test_every_file_named_exists(name: str) -> None:
+    assert list(ROOT.glob(name)) or list((ROOT / "turbospark_chat").glob(name))
+
+
+@pytest.mark.parametrize("layer", ["engine", "models", "chat", "terminal"])
+def test_every_module_the_tree_names_exists(layer: str) -> None:
+    (line,) = re.findall(rf"^  {layer}/ .*?: (.*)$", README, re.MULTILINE)
+    names = [name.strip() for name in line.split(",")]
+    modules = {path.stem for path in (ROOT / "turbospark_chat" / layer).glob("*.py")}
+    loose = {
+        "KvPrefix": "kv_prefix",
+        "LogitProducer": "producer",
+        "run_raw_completion": "raw_completion",
+        "stops": "stop_matcher",
+    }
+    assert {loose.get(name, name) for name in names} <= modules
+
+
+def test_the_json_keys_named_are_written() -> None:
+    source = (ROOT / "turbospark_chat" / "terminal" / "turn_record.py").read_text()
+    sentence = README.split("one object with ", 1)[1].split(" and more", 1)[0]
+    for key in re.findall(r"`(\w+)`", sentence):
+        assert json.dumps(key) in source

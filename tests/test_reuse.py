@@ -1,0 +1,264 @@
+"""The promise: whatever happened before, a turn says what a cold engine says, and record, cache and position agree.
+
+Random schedules of turns, edits, rewinds, cancels at every boundary, faults inside a forward pass, other
+conversations on the same model and window drops; against a model that shows every misplaced token, and against a
+tiny float model.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from fakes import ChatBytes, HashModel
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from numpy.typing import NDArray
+from tiny_model import CHATML, load_tiny_model
+
+from turbospark_chat.chat.chat_session import ChatModel, ChatSession
+from turbospark_chat.chat.conversation import Conversation, Turn
+from turbospark_chat.chat.options import OPTIONS
+from turbospark_chat.chat.template import ChatTemplate
+from turbospark_chat.chat.turn_result import TurnEvent, TurnResult
+from turbospark_chat.engine.completion import CompletionConfig, PrefillMode, StopReason
+from turbospark_chat.engine.kv_prefix import KvPrefix
+from turbospark_chat.engine.sampling_config import SamplingConfig
+from turbospark_chat.engine.session_pool import SessionPool
+from turbospark_chat.errors import DoesNotFitError, UsageError
+from turbospark_chat.models.runner import Model, Runner
+
+CONTEXT = 160
+TOLERANCE = 1e-3  # between logits of two ways to cut the same prompt into chunks
+# Letters, white space, halves of characters, a whole one, control tokens: replies that re-tokenise badly.
+SAYABLE = [*b"abcdefghij \n", 0xC3, 0xA9, 0xF0, 256, 257, 257]
+MESSAGES = st.sampled_from(["", "a", "hi there", "é😀", "<|im_end|>", "count\nto ten", "x" * 40])
+
+
+POLLS = st.none() | st.integers(0, 12)
+FAILS_IN = st.none() | st.integers(0, 9)
+
+
+class CancelAfter:
+    """A cancel flag that is raised once it has been looked at so many times; None never."""
+
+    def __init__(self, n_polls: int | None) -> None:
+        self._left = n_polls
+
+    def is_set(self) -> bool:
+        if self._left is None:
+            return False
+        self._left -= 1
+        return self._left < 0
+
+    def wait(self, timeout: float) -> bool:
+        return self.is_set()
+
+
+class FaultyModel:
+    """A model that raises at a chosen forward pass, after it has done its work."""
+
+    def __init__(self, model: Model) -> None:  # type: ignore[type-arg]
+        self._model = model
+        self.vocab_size = model.vocab_size
+        self.make_state = model.make_state
+        self.fails_in: int | None = None
+
+    def forward(self, tokens: Sequence[int], state: object, *, need_logits: bool) -> NDArray | None:  # type: ignore[type-arg]
+        logits = self._model.forward(tokens, state, need_logits=need_logits)
+        if self.fails_in is not None:
+            self.fails_in -= 1
+            if self.fails_in < 0:
+                self.fails_in = None
+                raise KeyboardInterrupt
+        return logits
+
+
+class ReuseMachine(RuleBasedStateMachine):
+    """Two conversations on one runner, compared with cold runs of the same prompts."""
+
+    make_model: Callable[[], Model]  # type: ignore[type-arg]
+    tokenizer = ChatBytes()
+
+    @initialize(slots=st.sampled_from([None, 0, 1, 2]), system=st.sampled_from([None, "Be brief."]))
+    def begin(self, slots: int | None, system: str | None) -> None:
+        self.model = FaultyModel(type(self).make_model())
+        pool = None if slots is None else SessionPool(slots)
+        self.runner = Runner(self.model, KvPrefix, pool=pool)
+        # The second conversation shares not even its first token, so that a pool has something to park.
+        self.sessions = [self._session(CHATML, system), self._session("B" + CHATML, "Other.")]
+        self.session = self.sessions[0]
+
+    @property
+    def has_turns(self) -> bool:
+        return bool(self.session.conversation.turns)
+
+    def _session(self, source: str, system: str | None) -> ChatSession:
+        controls = tuple(self.tokenizer.control_ids)
+        template = ChatTemplate(source, bos_token=None, eos_token=None, control_spellings=controls)
+        model = ChatModel(self.runner, self.tokenizer, template, {}, CONTEXT)
+        session = ChatSession(model, system=system)
+        completion = CompletionConfig(sampling=SamplingConfig(temperature=0), max_new_tokens=6, chunk_size=5)
+        session.options = replace(session.options, completion=completion)
+        return session
+
+    @rule(text=MESSAGES, polls=POLLS, fails_in=FAILS_IN)
+    def send(self, text: str, polls: int | None, fails_in: int | None) -> None:
+        self._turn(lambda **how: self.session.send(text, **how), polls, fails_in)
+
+    @rule(text=MESSAGES)
+    def send_in_peace(self, text: str) -> None:
+        self._turn(lambda **how: self.session.send(text, **how), None, None)
+
+    @precondition(lambda self: self.has_turns)
+    @rule(polls=POLLS, fails_in=FAILS_IN)
+    def retry(self, polls: int | None, fails_in: int | None) -> None:
+        self._turn(self.session.retry, polls, fails_in)
+
+    @precondition(lambda self: self.has_turns and not self.session.conversation.turns[-1].reply.complete)
+    @rule(polls=POLLS)
+    def go_on(self, polls: int | None) -> None:
+        self._turn(self.session.continue_reply, polls, None)
+
+    @precondition(lambda self: self.has_turns)
+    @rule(change=st.sampled_from(["undo", "undo 2", "forget", "clear", "edit"]))
+    def change_conversation(self, change: str) -> None:
+        conversation = self.session.conversation
+        if change.startswith("undo"):
+            self.session.undo(2 if "2" in change else 1)
+        elif change == "forget":
+            self.session.forget()
+        elif change == "clear":
+            self.session.clear()
+        else:
+            last = conversation.turns[-1]
+            conversation.replace_last(replace(last, reply=replace(last.reply, content="new words")))
+
+    @rule()
+    def switch(self) -> None:
+        self.session = next(session for session in self.sessions if session is not self.session)
+
+    @rule(system=st.sampled_from([None, "Be brief.", "Be long."]))
+    def change_system(self, system: str | None) -> None:
+        self.session.conversation.system = system
+
+    @rule(
+        change=st.sampled_from(
+            [("keep_reasoning", "on"), ("keep_reasoning", "off"), ("reuse", "off"), ("reuse", "on")]
+            + [
+                ("stop", "ab"),
+                ("stop", "none"),
+                ("max_tokens", "1"),
+                ("max_tokens", "6"),
+                ("max_tokens", "none"),
+            ]
+            + [("on_overflow", "error"), ("on_overflow", "drop")]
+        )
+    )
+    def change_option(self, change: tuple[str, str]) -> None:
+        self.session.options = OPTIONS[change[0]].change(self.session.options, change[1])
+
+    @rule(mode=st.sampled_from(PrefillMode), chunk_size=st.sampled_from([1, 2, 5, 64]))
+    def change_prefill(self, mode: PrefillMode, chunk_size: int) -> None:
+        completion = replace(self.session.options.completion, prefill_mode=mode, chunk_size=chunk_size)
+        self.session.options = replace(self.session.options, completion=completion)
+
+    @invariant()
+    def record_and_cache_agree(self) -> None:
+        if hasattr(self, "runner"):
+            assert len(self.runner.record) == len(self.runner.state)
+
+    def _turn(self, take: Callable[..., TurnResult], polls: int | None, fails_in: int | None) -> None:
+        """Take a turn and compare it with a cold engine; one that cannot be had changes nothing."""
+        before = self.session.conversation.turns
+        self.model.fails_in = fails_in
+        events: list[TurnEvent] = []
+        try:
+            result = take(cancel=CancelAfter(polls), on_event=events.append)
+        except (DoesNotFitError, UsageError, KeyboardInterrupt):
+            assert self.session.conversation.turns == before
+            return
+        finally:
+            self.model.fails_in = None
+        raw = result.raw
+        assert raw.kv_position == len(raw.kv_backed_token_ids) == len(self.runner.state)
+        assert raw.kv_backed_token_ids == self.runner.record.ids
+        said_nothing = raw.new_tokens == 0 or (result.turn is None or result.turn.reply.is_empty)
+        assert (result.turn is None) == (raw.reason is StopReason.CANCELLED and said_nothing)
+        if result.turn is None:
+            assert self.session.conversation.turns == before
+        if raw.kv_position >= raw.prompt_tokens:
+            prompt_ids = raw.kv_backed_token_ids[: raw.prompt_tokens]
+            assert self.session.options.keep_reasoning or self._says_the_conversation(
+                prompt_ids, before, result
+            )
+            self._compare(prompt_ids, raw.token_ids, raw.reason)
+
+    def _says_the_conversation(
+        self, prompt_ids: Sequence[int], before: tuple[Turn, ...], result: TurnResult
+    ) -> bool:
+        """Whether the ids spell what the template renders for some of the newest turns, whatever the ids are."""
+        spelled = self.tokenizer.decode(prompt_ids, show_control=True)
+        turn = result.turn
+        if turn is None:
+            return True
+        is_new = self.session.conversation.turns[:-1] == before
+        earlier, begun = (before, "") if is_new else (before[:-1], before[-1].generated)
+        conversation = Conversation(system=self.session.conversation.system, turns=earlier)
+        endings = {"", begun}  # a retry replaces the last reply, `/continue` prolongs it
+        for first_turn in range(len(earlier) + 1):
+            messages = [*conversation.messages(first_turn=first_turn), turn.user]
+            text = self.session._model.template.render(messages, add_generation_prompt=True).text
+            if any(spelled == text + ending for ending in endings):
+                return True
+        return False
+
+    def _compare(self, prompt_ids: Sequence[int], token_ids: Sequence[int], reason: StopReason) -> None:
+        """A cold engine given the same ids would have chosen the same ones, and ended where this one did."""
+        cold = Runner(type(self).make_model(), KvPrefix)
+        n_tokens = self.tokenizer.n_tokens  # the model may know more ids, which are never sampled
+        logits = cold.produce_chunk(prompt_ids, 0, need_logits=True)[:n_tokens]
+        for position, token in enumerate(token_ids, start=len(prompt_ids)):
+            assert logits[token] >= logits.max() - TOLERANCE, f"the reply differs at position {position}"
+            logits = cold.produce(token, position)[:n_tokens]
+        if reason is StopReason.END_OF_TURN:
+            assert max(logits[256], logits[257]) >= logits.max() - TOLERANCE
+
+
+@pytest.fixture(scope="module")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Model]:  # type: ignore[type-arg]
+    model = load_tiny_model(tmp_path_factory.mktemp("tiny")).model
+    return lambda: model
+
+
+def make_hash_model() -> HashModel:
+    return HashModel(vocab_size=258, says=SAYABLE)
+
+
+def run(make_model: Callable[[], Model], *, max_examples: int, steps: int) -> None:  # type: ignore[type-arg]
+    machine = type("Machine", (ReuseMachine,), {"make_model": staticmethod(make_model)})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=max_examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        ),
+    )
+
+
+def test_every_schedule_on_the_hash_model_equals_cold_runs() -> None:
+    run(make_hash_model, max_examples=250, steps=30)
+
+
+def test_every_schedule_on_a_tiny_llama_equals_cold_runs(tiny_llama: Callable[[], Model]) -> None:  # type: ignore[type-arg]
+    run(tiny_llama, max_examples=30, steps=15)
