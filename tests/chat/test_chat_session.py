@@ -241,6 +241,7 @@ def test_a_raw_completion_uses_no_template_and_no_conversation() -> None:
     chat.say("hi")
     result = chat.session.complete("<|im_start|>Once upon a", cancel=NEVER, on_event=lambda event: None)
     assert prompt_text(chat) == "<|im_start|>Once upon a time"
+    assert chat.record[0] == 257  # the control token, not its letters
     assert result.turn is not None and result.turn.reply.content == " time"
     assert chat.turns == [("hi", "one")]
 

@@ -115,11 +115,12 @@ def test_a_model_that_begins_the_users_turn_has_ended_its_own() -> None:  # 13
 
 
 def test_what_the_model_says_of_a_stop_token_counts_before_what_the_template_shows() -> None:  # 13
-    eos_id = chat_tokenizer(LLAMA3).control_ids["<|end_of_text|>"]
-    chat = scripted_chat(LLAMA3, "a<|end_of_text|>", "b", stop_ids={eos_id: StopReason.EOS})
-    assert chat.say("one").raw.reason is StopReason.EOS
-    assert chat.say("two").raw.reason is StopReason.END_OF_TURN
-    assert [reply for _, reply in chat.turns] == ["a", "b"]
+    ids = chat_tokenizer(LLAMA3).control_ids
+    stop_ids = {ids["<|end_of_text|>"]: StopReason.EOS, ids["<|eot_id|>"]: StopReason.TOOL_CALLS}
+    chat = scripted_chat(LLAMA3, "a<|end_of_text|>", "b", "c<|start_header_id|>", stop_ids=stop_ids)
+    reasons = [chat.say(text).raw.reason for text in ("one", "two", "three")]
+    assert reasons == [StopReason.EOS, StopReason.TOOL_CALLS, StopReason.END_OF_TURN]
+    assert [reply for _, reply in chat.turns] == ["a", "b", "c"]
 
 
 def test_a_model_without_a_template_gets_one_by_name_and_chats() -> None:  # E12

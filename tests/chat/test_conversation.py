@@ -46,7 +46,7 @@ def test_messages_of_some_of_the_turns_keep_the_system_prompt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_turns", "n_removed"), [(-1, 0), (0, 0), (1, 1), (3, 3), (4, 4), (99, 4)], ids=str
+    ("n_turns", "n_removed"), [(-1, 0), (0, 0), (1, 1), (3, 3), (4, 4), (5, 4), (99, 4)], ids=str
 )
 def test_undo_takes_the_newest_turns_and_forget_the_oldest_as_many_as_there_are(
     n_turns: int, n_removed: int

@@ -178,12 +178,21 @@ def test_an_edited_reply_is_given_back_as_it_was_edited(edit: Callable[[Turn], T
     assert "edited" in chat.tokenizer.decode(chat.record)
 
 
-def test_a_template_that_leaves_replies_out_gets_an_ordinary_prompt() -> None:  # 7
-    source = "{% for m in messages if m.role == 'user' %}U:{{ m.content }}</e>{% endfor %}A:"
-    chat = hash_chat(replace(empty_thought(), source=source), keep_reasoning="on", stop="none")
+@pytest.mark.parametrize(
+    ("reply", "rendered"),
+    [("", ""), ("{{ m.content + m.content }}", "okok"), ("{{ m.content | upper }}", "OK")],
+    ids=["left out", "twice", "in capitals"],
+)
+def test_a_template_that_alters_replies_gets_an_ordinary_prompt(reply: str, rendered: str) -> None:  # 7
+    source = (
+        "{% for m in messages %}{% if m.role == 'user' %}U:{{ m.content }}</e>{% else %}"
+        + reply
+        + "{% endif %}{% endfor %}A:"
+    )
+    chat = scripted_chat(replace(empty_thought(), source=source), "ok", "ok", keep_reasoning="on")
     chat.say("one")
     prompt = chat.tokenizer.decode(chat.prompt_ids(chat.say("two")), show_control=True)
-    assert prompt == "U:one</e>U:two</e>A:"
+    assert prompt == f"U:one</e>{rendered}U:two</e>A:"
 
 
 def test_text_that_looks_like_the_mark_in_a_reply_is_only_text() -> None:

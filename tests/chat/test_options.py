@@ -36,6 +36,7 @@ TYPED = [  # option, what is typed, the value it gives, how it is shown
     ("stop", "it's", ("it's",), '"it\'s"'),
     ("stop", r"\n\nUser:", ("\n\nUser:",), r'"\n\nUser:"'),
     ("stop", r'"a\tb"  "\"c\"" "é\\n"', ("a\tb", '"c"', r"é\n"), r'"a\tb" "\"c\"" "é\\n"'),
+    ("stop", '"a\nb"', ("a\nb",), r'"a\nb"'),
     ("stop", '"a" b', ('"a" b',), r'"\"a\" b"'),
     ("stop", '"', ('"',), r'"\""'),
     ("stop", '"none"', ("none",), '"none"'),

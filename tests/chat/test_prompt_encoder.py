@@ -81,6 +81,10 @@ def test_text_keeps_the_ids_that_say_it(text: str, known: list[int], ids: list[i
             [Control("<s>"), Ids((HA, NZ, I_)), Control("</s>"), Text("hanzi")], [BOS, HAN, ZI, END, H, A, NZ, I_],
             [BOS, HA, NZ, I_, END, HAN, ZI], id="7 given ids that are not the known ones",
         ),
+        pytest.param(
+            [Text("a"), Control("</s>"), Text("hanzi")], [END, HA, NZ, I_], [A, END, HAN, ZI],
+            id="text where there was none",
+        ),
         pytest.param([Ids(()), Text("ha")], [H, A], [H, A], id="no ids given"),
         pytest.param([], [HA], [], id="nothing"),
     ],
@@ -145,10 +149,12 @@ def test_a_prompt_has_one_bos_if_the_template_or_the_tokenizer_has_one(
     assert encode_prompt(parts, tokenizer, known_ids=known) == expected
 
 
-def test_ids_known_with_bos_serve_a_prompt_that_gets_its_bos_from_the_tokenizer() -> None:  # 15, 4
+@pytest.mark.parametrize("opening", [[], [Control("<s>")]], ids=["by the tokenizer", "by the template"])
+def test_ids_known_with_bos_serve_a_prompt_whoever_writes_it(opening: list[PromptPart]) -> None:  # 15, 4
     tokenizer = ChatBytes(("<s>", "</s>"), bos="<s>", pieces=PIECES)
     known = [BOS, HA, NZ, I_]
-    assert encode_prompt([Text("hanzi"), Control("</s>")], tokenizer, known_ids=known) == [*known, END]
+    parts = [*opening, Text("hanzi"), Control("</s>")]
+    assert encode_prompt(parts, tokenizer, known_ids=known) == [*known, END]
 
 
 @given(SOME_PARTS)
@@ -196,4 +202,5 @@ def test_text_that_goes_on_gets_no_second_leading_space() -> None:
     assert reply == [spaced]
     assert encode_prompt([Text("ab")], tokenizer, known_ids=reply) == tokenizer.with_bos([spaced, bare])
     assert encode_prompt([Ids((spaced,)), Text("b")], tokenizer) == tokenizer.with_bos([spaced, bare])
-    assert ids_saying("a", [spaced, *tokenizer.encode_continuation("bb")], tokenizer) == (spaced,)
+    assert ids_saying("ab", [spaced, bare, bare], tokenizer) == (spaced, bare)
+    assert ids_saying("ab", [spaced, vocabulary.normal_ids["▁b"]], tokenizer) == (spaced, bare)

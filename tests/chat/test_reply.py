@@ -68,6 +68,17 @@ def test_thinking_and_answer_are_shown_and_kept_apart() -> None:
     assert turn.generated == "<think>why</think>\nso"
 
 
+@pytest.mark.parametrize(
+    ("text", "thought", "shown"),
+    [("<thi", "", "<thi"), ("  ", "", "  "), ("<think>a </th", "a </th", ""), ("<think>a\n", "a\n", "")],
+)
+def test_what_is_held_back_at_the_end_is_shown_and_kept(text: str, thought: str, shown: str) -> None:  # C9
+    run = Run()
+    turn = run.sample(spell(text))
+    assert (run.thought, run.shown) == (thought, shown)
+    assert (turn.reply.reasoning or "", turn.reply.content) == (thought, shown)
+
+
 def test_each_token_is_counted_when_it_is_reported_also_without_text() -> None:
     run = Run()
     run.reply.take(Prefill(1, 2, 0))

@@ -128,11 +128,13 @@ def test_a_window_fits_and_a_smaller_drop_would_not(
         return
     assert len(window.prompt_ids) + least <= context_length
     assert window.first_turn == started + window.n_dropped
+    wanted = least if max_tokens is not None else max(1, min(context_length // 4, 512))
+    if policy is OverflowPolicy.DROP and window.first_turn < len(turns):
+        assert len(window.prompt_ids) + wanted <= context_length
     if window.n_dropped:
         assert policy is OverflowPolicy.DROP
-        wanted = least if max_tokens is not None else min(context_length // 4, 512)
         n_one_more = len(window.prompt_ids) + turns[window.first_turn - 1]
-        assert n_one_more + max(wanted, least) > context_length
+        assert n_one_more + wanted > context_length
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class Conversation:
 
     def undo(self, n_turns: int = 1) -> tuple[Turn, ...]:
         """Remove and return the newest turns, as many as there are."""
-        keep = max(len(self._turns) - max(n_turns, 0), 0)
+        keep = max(len(self._turns) - n_turns, 0)
         removed = self._turns[keep:]
         self._turns = self._turns[:keep]
         return removed

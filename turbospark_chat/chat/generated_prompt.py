@@ -62,7 +62,7 @@ def _between(
     while any(mark in message.content for message in (*messages, *following)):
         mark += "-"
     if n_before:
-        messages[-1] = replace(messages[-1], content=mark, reasoning=None)
+        messages[-1] = replace(messages[-1], content=mark)
     prompt = template.render([*messages, *following], add_generation_prompt=bool(following))
     return _after(prompt, mark) if n_before else prompt.segments
 

@@ -51,6 +51,16 @@ class _Running:
     generate: Generate
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What the user is asked before `message` can be answered, and what was being `typed` when it came up."""
+
+    prompt: str
+    if_yes: Callable[[], None]
+    message: str
+    typed: str
+
+
 class Repl:
     """One chat, from the first prompt to leaving."""
 
@@ -75,14 +85,14 @@ class Repl:
         self._context_used = 0
         self._running: _Running | None = None
         self._queued: deque[str] = deque()
-        self._question: tuple[str, Callable[[], None], str] | None = None  # prompt, if yes, message if no
+        self._question: _Question | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
         self._notices: deque[Text] = deque()
         self._screen = Screen(
             self,
             live_text=lambda: self._running.view.live if self._running else "",
-            prompt=lambda: self._question[0] if self._question else "> ",
+            prompt=lambda: self._question.prompt if self._question else "> ",
             status=self._draw_status,
             history=JsonLinesHistory(locations.history_file, on_problem=self.warn),
             output=output,
@@ -109,12 +119,9 @@ class Repl:
     # What keys ask for
 
     def submit(self, text: str, *, is_pasted: bool) -> None:
-        """Take a whole input: an answer, a command or a message."""
+        """Take a whole input: an answer, a command or a message. What fails stays in the input."""
         if self._question is not None:
-            answer = text.strip().lower()
-            if answer not in ("y", "yes", "n", "no"):  # typed before the question came up: not lost
-                self._screen.input_text = text
-            self._answer(answer in ("y", "yes"))
+            self._take_answer(self._question, text)
             return
         try:
             parsed = None if is_pasted else parse_command(text)
@@ -130,7 +137,7 @@ class Repl:
     def interrupt(self) -> None:
         """Stop the reply, or clear the input, or say how to leave."""
         if self._question is not None:
-            self._answer(False)
+            self._answer(self._question, is_yes=False)
         elif self._running is not None:
             self._running.job.cancel()
         elif self._screen.input_text:
@@ -263,7 +270,9 @@ class Repl:
             self._reply_stream.flush()
         if result.turn is None:
             is_cancelled = result.raw.reason is StopReason.CANCELLED
-            self._say("stopped before the reply began" if is_cancelled else "no reply: max_tokens is 0", "notice")
+            self._say(
+                "stopped before the reply began" if is_cancelled else "no reply: max_tokens is 0", "notice"
+            )
             self._give_back(message)
         elif result.raw.reason is StopReason.CANCELLED:
             self._say("[stopped; `/continue` goes on]", "notice")
@@ -292,16 +301,24 @@ class Repl:
             self._start(running.message, running.generate)
 
         oldest = "exchange" if error.n_droppable == 1 else f"{error.n_droppable} exchanges"
-        self._question = (f"leave out the oldest {oldest}? y/n ", drop_and_start_again, running.message)
+        prompt = f"leave out the oldest {oldest}? y/n "
+        self._question = _Question(prompt, drop_and_start_again, running.message, self._screen.input_text)
+        self._screen.input_text = ""
 
-    def _answer(self, is_yes: bool) -> None:
-        assert self._question is not None
-        _, if_yes, message = self._question
-        self._question = None
-        if is_yes:
-            if_yes()
+    def _take_answer(self, question: _Question, text: str) -> None:
+        answer = text.strip().lower()
+        if answer in ("y", "yes", "n", "no"):
+            self._answer(question, is_yes=answer.startswith("y"))
         else:
-            self._give_back(message)
+            self._screen.input_text = text
+
+    def _answer(self, question: _Question, *, is_yes: bool) -> None:
+        self._question = None
+        self._screen.input_text = question.typed
+        if is_yes:
+            question.if_yes()
+        else:
+            self._give_back(question.message)
 
     def _show_error(self, error: BaseException) -> None:
         if self._is_debug:
