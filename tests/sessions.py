@@ -8,7 +8,7 @@ from chat_templates import Family
 from fakes import ChatBytes, HashModel
 
 from turbospark_chat.chat.chat_session import ChatModel, ChatSession, ChatTokenizer
-from turbospark_chat.chat.conversation import Conversation
+from turbospark_chat.chat.conversation import Conversation, Turn
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.reasoning import find_tags
 from turbospark_chat.chat.template import ChatTemplate
@@ -93,7 +93,7 @@ class Chat:
         cold: Callable[[], LogitProducer] | None = None,
         **options: str,
     ) -> None:
-        self.producer, self.tokenizer, self.template, self._cold = producer, tokenizer, template, cold
+        self.producer, self.tokenizer, self.template, self.cold = producer, tokenizer, template, cold
         model = ChatModel(
             producer, tokenizer, template, stop_ids or {}, context_length,
             reasoning_tags=find_tags(source), check_memory=check_memory,
@@ -154,40 +154,47 @@ class Chat:
                 cancel.n_seen = event.n_tokens
 
         result = take(*arguments, cancel=cancel, on_event=on_event)
-        raw, prompt = result.raw, self.prompt_ids(result)
-        assert raw.kv_backed_token_ids == self.record
-        if len(prompt) == raw.prompt_tokens:
-            if self.session.options.completion.reuse:
-                assert raw.reused_prefix_tokens == min(common_length(before, prompt), len(prompt) - 1)
-            if result.turn is not None and not self.session.options.keep_reasoning:
-                is_new = take == self.session.send
-                earlier = turns if is_new else turns[:-1]
-                begun_ids = turns[-1].generated_ids if take == self.session.continue_reply else ()
-                begun = self.tokenizer.decode(begun_ids, show_control=True)
-                spelled = self.tokenizer.decode(prompt, show_control=True)
-                assert any(
-                    spelled in (text, self._bos + text)
-                    for text in self._rendered(earlier, result.turn.user, begun)
-                )
-            if result.turn is not None and take != self.session.continue_reply:
-                content, reasoning = result.turn.reply.content, result.turn.reply.reasoning or ""
-                # Half a character at a cut is shown and not kept.
-                assert self.shown in (content, content + "\ufffd")
-                assert self.thought in (reasoning, reasoning + "\ufffd")
-            if self._cold is not None:
-                assert list(raw.token_ids) == greedy(self._cold(), prompt, raw.new_tokens)
+        self._check_ids(result, before)
+        if result.turn is not None:
+            is_new, is_continued = take == self.session.send, take == self.session.continue_reply
+            if not self.session.options.keep_reasoning:
+                begun_ids = turns[-1].generated_ids if is_continued else ()
+                self._check_prompt(result, turns if is_new else turns[:-1], begun_ids)
+            if not is_continued:
+                self._check_reply(result.turn.reply)
         return result
 
-    @property
-    def _bos(self) -> str:
-        return self.tokenizer.decode(self.tokenizer.with_bos([]), show_control=True)
+    def _check_ids(self, result: TurnResult, before: Sequence[int]) -> None:
+        """The cache holds what the result says, kept what it could, and the reply is a cold engine's."""
+        raw, prompt = result.raw, self.prompt_ids(result)
+        assert raw.kv_backed_token_ids == self.record
+        if len(prompt) < raw.prompt_tokens:  # cancelled
+            return
+        if self.session.options.completion.reuse:
+            assert raw.reused_prefix_tokens == min(common_length(before, prompt), len(prompt) - 1)
+        if self.cold is not None:
+            assert list(raw.token_ids) == greedy(self.cold(), prompt, raw.new_tokens)
 
-    def _rendered(self, turns: Sequence[Any], user: Message, begun: str) -> Iterator[str]:
+    def _check_prompt(self, result: TurnResult, turns: Sequence[Turn], begun_ids: Sequence[int]) -> None:
+        """The prompt's ids say what the template renders, and what there is of a reply that goes on."""
+        assert result.turn is not None
+        begun = self.tokenizer.decode(begun_ids, show_control=True)
+        bos = self.tokenizer.decode(self.tokenizer.with_bos([]), show_control=True)
+        said = self.tokenizer.decode(self.prompt_ids(result), show_control=True)
+        rendered = (text + begun for text in self._rendered(turns, result.turn.user))
+        assert any(said in (text, bos + text) for text in rendered)
+
+    def _rendered(self, turns: Sequence[Turn], user: Message) -> Iterator[str]:
         """The prompt's text with all turns, then with fewer and fewer of the oldest."""
         for first_turn in range(len(turns) + 1):
             conversation = Conversation(system=self.session.conversation.system, turns=turns[first_turn:])
             messages = [*conversation.messages(), user]
-            yield self.template.render(messages, add_generation_prompt=True).text + begun
+            yield self.template.render(messages, add_generation_prompt=True).text
+
+    def _check_reply(self, reply: Message) -> None:
+        """What was shown is kept, but for half a character at a cut."""
+        assert self.shown in (reply.content, reply.content + "\ufffd")
+        assert self.thought in (reply.reasoning or "", (reply.reasoning or "") + "\ufffd")
 
 
 def greedy(producer: LogitProducer, prompt_ids: Sequence[int], n_tokens: int) -> list[int]:

@@ -1,57 +1,123 @@
-"""Runs `ts` as a user meets it: in a pseudo-terminal with an emulated screen, or through pipes.
+"""Runs `ts` as its users do: in a pseudo-terminal with an emulated screen, or through pipes.
 
-Nothing here sleeps for a fixed time: what is waited for is a condition on what the program wrote.
+What a test waits for is a condition on what the program wrote, never a time.
 """
 
+import json
 import os
 import re
 import select
 import signal
+import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pyte
 
 TS = str(Path(sys.executable).with_name("ts"))
-TIMEOUT = 60.0  # seconds after which a condition is given up: only a wrong program gets there
+TIMEOUT = 60.0  # seconds until a condition is given up; only a wrong program gets there
 
-ENTER, CTRL_C, CTRL_D, CTRL_J, BACKSPACE, LEFT, UP = "\r", "\x03", "\x04", "\n", "\x7f", "\x1b[D", "\x1b[A"
+ENTER, CTRL_C, CTRL_D, CTRL_J, UP = "\r", "\x03", "\x04", "\n", "\x1b[A"
 
 
-def environment(**changes: str) -> dict[str, str]:
-    """The test's environment for a child. One BLAS thread: two that share a busy core run ten times slower."""
-    return {**os.environ, "TERM": "xterm-256color", "OPENBLAS_NUM_THREADS": "1", **changes}
+def environment(home: Path | None = None, **changes: str) -> dict[str, str]:
+    """The environment of a child: the test's own, or that of a user whose home is `home`.
+
+    One BLAS thread: two that have to share a busy core are ten times slower than one.
+    """
+    inherited = dict(os.environ)
+    if home is not None:
+        inherited = {name: value for name, value in inherited.items() if not name.startswith("XDG_")}
+        inherited["HOME"] = str(home)
+    return {**inherited, "TERM": "xterm-256color", "OPENBLAS_NUM_THREADS": "1", **changes}
 
 
 def paste(text: str) -> str:
-    """What a terminal sends for a paste: it turns newlines into carriage returns."""
+    """What a terminal sends for a paste: newlines arrive as carriage returns."""
     return "\x1b[200~" + text.replace("\n", "\r") + "\x1b[201~"
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What a terminal shows: the rows that went off its top, and those on the screen."""
+
+    scrollback: tuple[str, ...]
+    rows: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join((*self.scrollback, *self.rows)).rstrip()
+
+    @property
+    def bar(self) -> str:
+        """The status bar as one line; empty where there is none."""
+        return " · ".join(row for row in self.rows[self._bar_start :] if row)
+
+    @property
+    def transcript(self) -> str:
+        """Everything above the input."""
+        return "\n".join((*self.scrollback, *self.rows[: self._input_start]))
+
+    @property
+    def input(self) -> str:
+        """What is typed, without the prompt."""
+        rows = self.rows[self._input_start : self._bar_start]
+        return "\n".join(row[2:] for row in rows)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the bar is there and says that nothing runs."""
+        return self.bar != "" and "Ctrl-C stops" not in self.bar and "· prefill ·" not in self.bar
+
+    @property
+    def n_out(self) -> int:
+        """The tokens of the reply, by the bar."""
+        found = re.search(r"(\d+) out", self.bar)
+        return int(found[1]) if found else 0
+
+    @property
+    def reused(self) -> tuple[int, int]:
+        """The prompt tokens reused, of how many, by the bar."""
+        found = re.search(r"reused (\d+)/(\d+)", self.bar)
+        return (int(found[1]), int(found[2])) if found else (0, 0)
+
+    @property
+    def _bar_start(self) -> int:
+        starts = (number for number, row in enumerate(self.rows) if " · ctx " in row)
+        return next(starts, len(self.rows))
+
+    @property
+    def _input_start(self) -> int:
+        starts = (n for n in reversed(range(self._bar_start)) if self.rows[n].startswith(">"))
+        return next(starts, self._bar_start)
+
+
 class Terminal:
-    """`ts` in a pseudo-terminal. `shell` may redirect its streams; `"$@"` there is the command."""
+    """`ts` in a pseudo-terminal. `shell` may redirect its streams; there `"$@"` is the command."""
 
     def __init__(
         self,
         *arguments: str | Path,
+        env: dict[str, str] | None = None,
         rows: int = 24,
         columns: int = 100,
         shell: str = 'exec "$@"',
-        **variables: str,
     ) -> None:
-        self._screen = pyte.HistoryScreen(columns, rows, history=20_000)
+        self._screen = pyte.HistoryScreen(columns, rows, history=50_000)
         self._stream = pyte.ByteStream(self._screen)
-        self.written = b""  # everything the program sent to the terminal
+        self.written = b""  # all that came to the terminal
         with warnings.catch_warnings():
-            # Python warns of forking beside numpy's threads; this child only executes another program.
+            # Python warns of a fork beside numpy's threads; this child does nothing but execute another program.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._child = pexpect.spawn(
                 "/bin/sh", ["-c", shell, "sh", TS, *map(str, arguments)],
-                env=environment(**variables), dimensions=(rows, columns), timeout=TIMEOUT,
+                env=env or environment(), dimensions=(rows, columns), timeout=TIMEOUT,
             )  # fmt: skip
         os.set_blocking(self._child.child_fd, False)
 
@@ -63,48 +129,20 @@ class Terminal:
 
     @property
     def pid(self) -> int:
-        """The process, as long as `shell` ends in exec."""
+        """The process: `ts` itself, where `shell` only executes it."""
         return int(self._child.pid)
 
     @property
-    def rows(self) -> list[str]:
-        """What is on the screen."""
-        return [row.rstrip() for row in self._screen.display]
-
-    @property
-    def scrollback(self) -> list[str]:
-        """What went off the top of the screen."""
+    def picture(self) -> Picture:
         columns = range(self._screen.columns)
-        return ["".join(row[column].data for column in columns).rstrip() for row in self._screen.history.top]
+        gone = ("".join(row[column].data for column in columns) for row in self._screen.history.top)
+        return Picture(
+            tuple(row.rstrip() for row in gone), tuple(row.rstrip() for row in self._screen.display)
+        )
 
-    @property
-    def text(self) -> str:
-        """Scrollback and screen."""
-        return "\n".join([*self.scrollback, *self.rows])
-
-    @property
-    def bar(self) -> str:
-        """The status bar in one line, or nothing where there is none."""
-        rows = self.rows
-        starts = [number for number, row in enumerate(rows) if " · ctx " in row]
-        return " · ".join(row for row in rows[starts[-1] :] if row) if starts else ""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether the bar says that nothing runs."""
-        return bool(self.bar) and "Ctrl-C stops" not in self.bar and "· prefill ·" not in self.bar
-
-    @property
-    def input(self) -> str:
-        """What stands in the input, prompt included: the rows between the last reply and the bar."""
-        rows = self.rows
-        end = next((number for number, row in enumerate(rows) if " · ctx " in row), len(rows))
-        start = max((number for number in range(end) if rows[number].startswith(">")), default=end)
-        return "\n".join(rows[start:end])
-
-    def send(self, text: str | bytes) -> None:
-        """Type, reading meanwhile what the program draws, so that neither side waits for the other."""
-        data = memoryview(text.encode() if isinstance(text, str) else text)
+    def type(self, keys: str) -> None:
+        """Press keys; what is drawn meanwhile is read, so that neither side waits for the other."""
+        data = memoryview(keys.encode())
         descriptor = self._child.child_fd
         while data:
             _, writable, _ = select.select([descriptor], [descriptor], [], TIMEOUT)
@@ -115,53 +153,125 @@ class Terminal:
                 except BlockingIOError:
                     continue
 
-    def say(self, message: str) -> None:
+    def say(self, line: str) -> None:
         """Type a line and send it."""
-        self.send(message + ENTER)
+        self.type(line + ENTER)
 
-    def ask(self, message: str) -> None:
+    def ask(self, message: str) -> Picture:
         """Send a message of one row, not sent before, and wait for its turn to end."""
         self.say(message)
-        self.wait_for(lambda _: f"> {message}" in self.text and self.input == ">" and self.is_idle)
+        return self.wait_for(lambda seen: f"> {message}" in seen.transcript and seen.is_idle)
 
-    def kill(self, number: int = signal.SIGINT) -> None:
-        """Send the process a signal."""
-        os.kill(self.pid, number)
+    def begin(self, message: str, *, n_out: int = 3) -> Picture:
+        """Send such a message and wait until its reply has begun."""
+        self.say(message)
+        return self.wait_for(
+            lambda seen: f"> {message}" in seen.transcript and not seen.is_idle and seen.n_out >= n_out
+        )
+
+    def interrupt(self) -> None:
+        """Send SIGINT, as `kill` does."""
+        os.kill(self.pid, signal.SIGINT)
 
     def resize(self, rows: int, columns: int) -> None:
         self._screen.resize(rows, columns)
         self._child.setwinsize(rows, columns)
 
-    def wait_for(self, condition: "str | Callable[[Terminal], object]", timeout: float = TIMEOUT) -> None:
-        """Wait until `condition` holds, or is in the text; AssertionError shows the screen if it never does."""
-        holds = (lambda terminal: condition in terminal.text) if isinstance(condition, str) else condition
-        deadline = time.monotonic() + timeout
-        while not holds(self):
-            left = deadline - time.monotonic()
-            if left <= 0 or not self._read(left):
-                if left > 0 and holds(self):  # its last words
-                    return
-                raise AssertionError(f"not seen within {timeout:g} s: {condition!r}\n{self.text}")
+    def wait_for(self, condition: str | Callable[[Picture], object]) -> Picture:
+        """Return the first picture that `condition` holds of, or contains it; AssertionError if none ever does."""
+        holds = condition if callable(condition) else lambda seen: condition in seen.text
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            picture = self.picture
+            if holds(picture):
+                return picture
+            if not self._read(deadline - time.monotonic()) and not holds(self.picture):
+                raise AssertionError(f"never seen: {condition!r}, but\n{self.picture.text}")
+
+    def watch(self, seconds: float) -> Picture:
+        """Let `seconds` pass and return what is there then."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and self._read(left):
+            pass
+        return self.picture
 
     def wait_for_end(self) -> int:
-        """Read until the program has gone; return its exit code."""
+        """Read until the program has gone; return its exit code, negative for a signal."""
         deadline = time.monotonic() + TIMEOUT
         while self._read(deadline - time.monotonic()):
             pass
         self._child.wait()
-        return self._child.exitstatus if self._child.exitstatus is not None else -self._child.signalstatus
+        return -self._child.signalstatus if self._child.signalstatus else int(self._child.exitstatus)
 
     def _read(self, timeout: float) -> bool:
-        """Take in what was written, waiting for it up to `timeout`; return whether there may come more."""
+        """Take in what was written, or wait for it; return whether there was any and may be more."""
         descriptor = self._child.child_fd
-        while select.select([descriptor], [], [], max(timeout, 0))[0]:
-            try:
-                data = os.read(descriptor, 65536)
-            except OSError:  # Linux's end of file on a pseudo-terminal
-                return False
-            if not data:
-                return False
-            self.written += data
-            self._stream.feed(data)
-            timeout = 0
-        return True
+        if not select.select([descriptor], [], [], max(timeout, 0))[0]:
+            return False
+        try:
+            data = os.read(descriptor, 65536)
+        except OSError:  # on Linux a pseudo-terminal ends so
+            return False
+        self.written += data
+        self._stream.feed(data)
+        return data != b""
+
+
+def run_ts(
+    *arguments: str | Path, stdin: str | bytes = b"", env: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run `ts` with pipes for all three streams, to its end."""
+    return subprocess.run(
+        [TS, *map(str, arguments)],
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        env=env or environment(),
+        capture_output=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+
+def objects(stdout: str | bytes) -> list[dict[str, Any]]:
+    """The JSON objects of `--json`, one a line."""
+    return [json.loads(line) for line in stdout.splitlines()]
+
+
+class Pipes:
+    """`ts` between pipes, to talk to while it runs."""
+
+    def __init__(self, *arguments: str | Path, env: dict[str, str] | None = None) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [TS, *map(str, arguments)], stdin=pipe, stdout=pipe, stderr=pipe, env=env or environment()
+        )
+
+    def __enter__(self) -> "Pipes":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def say(self, *lines: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+        self.process.stdin.flush()
+
+    def read(self, n_bytes: int) -> bytes:
+        """Wait until that much of the reply is there."""
+        assert self.process.stdout is not None
+        data = b""
+        while len(data) < n_bytes:
+            assert select.select([self.process.stdout], [], [], TIMEOUT)[0], data
+            piece = os.read(self.process.stdout.fileno(), n_bytes - len(data))
+            assert piece, data
+            data += piece
+        return data
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self) -> tuple[int, bytes, bytes]:
+        """Close its stdin and wait; return the exit code and what else was on stdout and stderr."""
+        out, err = self.process.communicate(timeout=TIMEOUT)
+        return self.process.returncode, out, err

@@ -1,6 +1,7 @@
 """The flags are the options: the same names, help and values, written twice so that `ts --help` stays light. T26."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from turbospark_chat.flags import FLAGS, Flag
 from turbospark_chat.launch import _read_options
 
 BY_OPTION = {flag.option: flag for flag in FLAGS if flag.option}
-TURN_FLAGS = [pytest.param(flag, id=flag.name) for flag in BY_OPTION.values()]
+every_turn_flag = pytest.mark.parametrize("flag", BY_OPTION.values(), ids=lambda flag: flag.name)
 
 
 def test_every_option_is_one_flag() -> None:
@@ -22,15 +23,15 @@ def test_every_option_is_one_flag() -> None:
     assert set(SETTINGS) < set(BY_OPTION)
 
 
-@pytest.mark.parametrize("flag", TURN_FLAGS)
+@every_turn_flag
 def test_a_flag_has_its_options_name_and_help(flag: Flag) -> None:
     if flag.name == "no_reuse":  # the one that is the opposite of its option
         assert (flag.option, flag.switch_value) == ("reuse", "off")
     else:
-        assert (flag.name, flag.help) == (flag.option, OPTIONS[flag.option].help)
+        assert (flag.name, flag.help) == (flag.option, OPTIONS[flag.name].help)
 
 
-@pytest.mark.parametrize("flag", TURN_FLAGS)
+@every_turn_flag
 def test_a_switch_changes_its_option_and_others_take_a_value(flag: Flag) -> None:
     option = OPTIONS[flag.option or ""]
     if flag.metavar is None:
@@ -40,19 +41,23 @@ def test_a_switch_changes_its_option_and_others_take_a_value(flag: Flag) -> None
         assert not isinstance(option.read(ChatOptions()), bool)
 
 
-@pytest.mark.parametrize("flag", [param for param in TURN_FLAGS if param.values[0].metavar])
+@pytest.mark.parametrize(
+    "flag", [flag for flag in BY_OPTION.values() if flag.metavar], ids=lambda flag: flag.name
+)
 @pytest.mark.parametrize("text", ["0", "1.5", "none", "-1", "drop", "efficiency", " 7 ", "2:-100", "x", ""])
 def test_a_flag_reads_text_as_set_does(flag: Flag, text: str) -> None:
-    typed = {other.name: [] if other.is_repeatable else None for other in FLAGS}
-    typed[flag.name] = [text] if flag.is_repeatable else text
+    typed = NOT_TYPED | {flag.name: [text] if flag.is_repeatable else text}
     assert outcome(lambda: _read_options(typed)) == outcome(
-        lambda: OPTIONS[flag.option or ""].change(ChatOptions(), text)
+        lambda: OPTIONS[flag.name].change(ChatOptions(), text)
     )
 
 
 def test_a_repeated_stop_flag_gives_several_stop_strings() -> None:
-    typed = {flag.name: None for flag in FLAGS} | {"stop": ["END", '"a" "b"', r"\n"]}
+    typed = NOT_TYPED | {"stop": ["END", '"a" "b"', r"\n"]}
     assert _read_options(typed).completion.stop_strings == ("END", "a", "b", "\n")
+
+
+NOT_TYPED: dict[str, Any] = {flag.name: [] if flag.is_repeatable else None for flag in FLAGS}
 
 
 def outcome(read: Callable[[], ChatOptions]) -> ChatOptions | str:

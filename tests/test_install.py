@@ -17,7 +17,12 @@ def import_from(place: Path, environment: dict[str, str]) -> subprocess.Complete
     """Import everything a chat needs in a new process that finds the package only at `place`."""
     program = f"import sys; sys.path.insert(0, {str(place)!r}); {PROGRAM}"
     return subprocess.run(
-        [sys.executable, "-P", "-c", program], capture_output=True, text=True, env=environment, cwd="/", timeout=60
+        [sys.executable, "-P", "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd="/",
+        timeout=60,
     )
 
 

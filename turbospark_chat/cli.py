@@ -5,6 +5,7 @@ command imports what it needs then: `ts --help` loads neither numpy nor the engi
 """
 
 import inspect
+import io
 import os
 import sys
 import traceback
@@ -34,7 +35,17 @@ app = typer.Typer(
 
 def main() -> None:
     """Run `ts` with the process's arguments and exit."""
+    _prepare_streams()
     sys.exit(run(sys.argv[1:]))
+
+
+def _prepare_streams() -> None:
+    """Replace streams the shell closed (`<&-`, `>&-`) by the null device; write `?` for what an encoding lacks."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def run(arguments: list[str]) -> int:
@@ -56,6 +67,9 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:  # whoever read us has gone: no failure of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}", EXIT_FAILED, is_debug)
     except MemoryError:
         return _fail("out of memory; close other programs or set a smaller `--ctx`", 4, is_debug)
     except Exception as error:

@@ -128,7 +128,7 @@ def _is_text_bias(option: str, value: Any) -> bool:
 
 def _find_model(flags: Flags) -> ResolvedModel:
     """Return the model the flags name, its file in place: a catalogue model is fetched the first time."""
-    resolved = resolve(flags["model"] or DEFAULT_MODEL, Locations.of_user())
+    resolved = resolve(DEFAULT_MODEL if flags["model"] is None else flags["model"], Locations.of_user())
     _install(resolved, is_quiet=flags["quiet"])
     return resolved
 

@@ -4,7 +4,7 @@ Each turn is also held to what `sessions.Chat` checks: it kept the longest commo
 template renders, what was shown is what is kept, and a cold run of the same ids gives the same reply.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -185,11 +185,10 @@ def test_a_listener_that_fails_loses_nothing() -> None:
     chat = hash_chat(CHATML)
     chat.say("one")
     for n_events in range(10):
-        before, heard = chat.session.conversation.turns, []
+        before, left = chat.session.conversation.turns, iter(range(n_events))
 
-        def listen(event: TurnEvent, n_events: int = n_events, heard: list[TurnEvent] = heard) -> None:
-            heard.append(event)
-            if len(heard) > n_events:
+        def listen(event: TurnEvent, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
                 raise BrokenPipeError
 
         with pytest.raises(BrokenPipeError):
@@ -422,7 +421,7 @@ def test_without_reuse_a_seeded_turn_repeats_exactly() -> None:  # T61, D11
     replies = []
     for temperature in ("0", "1.5"):
         chat = hash_chat(CHATML, temperature="0", reuse="off", seed="42", max_tokens="20")
-        chat._cold = None  # sampled, not greedy
+        chat.cold = None  # sampled, not greedy
         chat.session.set_option("temperature", temperature)
         first = chat.say("one").raw
         again = chat.retry().raw

@@ -5,6 +5,7 @@ Each turn is also held to what `sessions.Chat` checks, as in test_chat_session.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from chat_templates import CHATML
@@ -24,7 +25,7 @@ def message(chat: Chat, n_prompt: int) -> str:
     return "m" * (n_prompt - chat.session.count_tokens() - 1)
 
 
-def full(n_context: int = 64, *, system: str | None = None, **options: str) -> Chat:
+def full(n_context: int = 64, *, system: str | None = None, **options: Any) -> Chat:
     """A chat in a small context."""
     return hash_chat(TIGHT, context_length=n_context, system=system, **options)
 
@@ -41,7 +42,7 @@ def full(n_context: int = 64, *, system: str | None = None, **options: str) -> C
 )
 def test_a_reply_has_the_room_there_is(n_context: int, n_prompt: int, max_tokens: str, n_new: int) -> None:
     chat = full(n_context, max_tokens=max_tokens)
-    chat._cold = None
+    chat.cold = None
     raw = chat.say(message(chat, n_prompt)).raw
     assert (raw.prompt_tokens, raw.new_tokens, raw.reason) == (n_prompt, n_new, StopReason.MAX_TOKENS)
     assert not chat.session.conversation.turns[-1].reply.complete  # T69: `/continue` may go on

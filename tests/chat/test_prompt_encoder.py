@@ -1,7 +1,6 @@
 """The ids of a prompt: known ids stay where they say the same text, control tokens come from the template alone."""
 
 import random
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -12,7 +11,7 @@ from sessions import common_length
 from vocabularies import CONTROL, UNKNOWN, sentencepiece
 
 from turbospark_chat.chat.prompt_encoder import Ids, PromptPart, encode_prompt, ids_saying
-from turbospark_chat.chat.rendered_prompt import Control, RenderedPrompt, Text
+from turbospark_chat.chat.rendered_prompt import Control, RenderedPrompt, Segment, Text
 from turbospark_chat.models.tokenizer import Tokenizer
 from turbospark_chat.models.vocabulary import read_vocabulary
 
@@ -23,11 +22,6 @@ HA, NZ, HAN, ZI = (CHAT.piece_ids[piece] for piece in PIECES[:4])
 H, A, I_, SPACE = b"hai "
 
 encode = partial(encode_prompt, tokenizer=CHAT)
-
-
-def said(parts: Sequence[PromptPart]) -> str:
-    """The text of a prompt as the template rendered it."""
-    return RenderedPrompt(tuple(part for part in parts if not isinstance(part, Ids))).text
 
 
 @pytest.mark.parametrize(
@@ -48,7 +42,7 @@ def said(parts: Sequence[PromptPart]) -> str:
 )
 def test_text_keeps_the_ids_that_say_it(text: str, known: list[int], ids: list[int]) -> None:
     assert encode([Text(text)], known_ids=known) == ids
-    turn = [Control("<s>"), Text("a"), Control("</s>")]
+    turn: list[PromptPart] = [Control("<s>"), Text("a"), Control("</s>")]
     assert encode([*turn, Text(text)], known_ids=[BOS, A, END, *known]) == [BOS, A, END, *ids]
 
 
@@ -100,9 +94,9 @@ SOME_CONTROLS = st.lists(st.sampled_from(["<s>", "</s>"]), max_size=5)
 
 
 @st.composite
-def some_parts(draw: st.DrawFn) -> list[PromptPart]:
+def some_parts(draw: st.DrawFn) -> list[Segment]:
     """A render: control tokens, and at most one text before each and at the end."""
-    parts: list[PromptPart] = []
+    parts: list[Segment] = []
     for spelling in [*draw(SOME_CONTROLS), None]:
         parts += [Text(draw(SOME_TEXT))] if draw(st.booleans()) else []
         parts += [Control(spelling)] if spelling else []
@@ -113,13 +107,13 @@ SOME_PARTS = some_parts()
 
 
 @given(SOME_PARTS, st.lists(st.integers(0, CHAT.n_tokens - 1), max_size=20))
-def test_whatever_is_known_the_ids_say_the_rendered_text(parts: list[PromptPart], known: list[int]) -> None:
-    assert CHAT.decode(encode(parts, known_ids=known), show_control=True) == said(parts)
+def test_whatever_is_known_the_ids_say_the_rendered_text(parts: list[Segment], known: list[int]) -> None:
+    assert CHAT.decode(encode(parts, known_ids=known), show_control=True) == RenderedPrompt(tuple(parts)).text
 
 
 @given(SOME_PARTS, SOME_PARTS, st.randoms(use_true_random=False))
 def test_a_prompt_said_before_in_any_split_is_taken_over_whole(
-    before: list[PromptPart], after: list[PromptPart], rng: random.Random
+    before: list[Segment], after: list[Segment], rng: random.Random
 ) -> None:  # 4, T53
     known: list[int] = []
     for part in before:
@@ -158,7 +152,7 @@ def test_ids_known_with_bos_serve_a_prompt_whoever_writes_it(opening: list[Promp
 
 
 @given(SOME_PARTS)
-def test_only_what_the_template_wrote_becomes_a_control_token(parts: list[PromptPart]) -> None:  # 16
+def test_only_what_the_template_wrote_becomes_a_control_token(parts: list[Segment]) -> None:  # 16
     ids = encode(parts)
     assert sum(i in (BOS, END) for i in ids) == sum(isinstance(part, Control) for part in parts)
 

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chat_templates import CHATML, FAMILIES
@@ -56,7 +57,7 @@ class Smol:
     tokenizer: Tokenizer
     source: str
 
-    def chat(self, *replies: str, **more: str) -> Chat:
+    def chat(self, *replies: str, **more: Any) -> Chat:
         """A chat whose model says these replies in splits no tokenizer would choose."""
         rng = random.Random(len(replies))
         vocabulary = self.tokenizer.vocabulary

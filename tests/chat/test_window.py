@@ -19,7 +19,12 @@ def fit(turns: list[int], message: int, **how: Any) -> Window:
         kept = [index for index, size in enumerate(turns) if index >= first_turn for _ in range(size)]
         return [-1] * SYSTEM + kept + [-2] * message
 
-    defaults = {"first_turn": 0, "max_tokens": 16, "policy": OverflowPolicy.DROP, "context_length": 64}
+    defaults: dict[str, Any] = {
+        "first_turn": 0,
+        "max_tokens": 16,
+        "policy": OverflowPolicy.DROP,
+        "context_length": 64,
+    }
     return fit_window(encode, n_turns=len(turns), **defaults | how)
 
 
@@ -52,6 +57,7 @@ def test_the_oldest_whole_turns_leave_and_no_more_than_must(
 
 
 def test_room_for_a_reply_without_a_limit_is_a_quarter_of_the_context_and_at_most_512() -> None:
+    assert [fit([4], message, max_tokens=None).first_turn for message in (34, 35)] == [0, 1]
     assert fit([100], 8191 - 512 - SYSTEM, context_length=8192, max_tokens=None).first_turn == 1
     assert fit([1], 8191 - 512 - SYSTEM, context_length=8192, max_tokens=None).first_turn == 0
 

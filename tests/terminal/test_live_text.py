@@ -134,6 +134,7 @@ def test_a_narrower_screen_breaks_what_is_live():  # H11, resize
     assert live.row == "four!"
 
 
+@pytest.mark.parametrize("is_pushed_whole", [True, False], ids=["whole", "by character"])
 @pytest.mark.parametrize(
     ("unit", "n_characters"),
     [
@@ -146,9 +147,8 @@ def test_a_narrower_screen_breaks_what_is_live():  # H11, resize
     ],
     ids=["word", "words", "spaces", "wide", "marks", "joiners"],
 )
-def test_a_very_long_line_takes_linear_time(unit, n_characters):
+def test_a_very_long_line_takes_linear_time(unit, n_characters, is_pushed_whole):
     text = (unit * n_characters)[:n_characters]
     began = time.thread_time()
-    rows(text, 80, cuts=each(text))
-    rows(text, 80)
+    rows(text, 80, cuts=() if is_pushed_whole else each(text))
     assert time.thread_time() - began < 2.0

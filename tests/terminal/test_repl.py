@@ -112,7 +112,8 @@ class Chat:
 
     @property
     def messages(self):
-        """The stored conversation: each turn's message and reply, one cut short with a mark."""
+        """The stored conversation once nothing runs: each turn's message and reply, one cut short with a mark."""
+        self.wait_for(lambda: self.is_idle or not self._thread.is_alive())
         return [
             (turn.user.content, turn.reply.content + ("" if turn.reply.complete else " [...]"))
             for turn in self.session.conversation.turns
@@ -122,7 +123,6 @@ class Chat:
 @pytest.fixture
 def open_chat(tmp_path, monkeypatch):
     """Open chats over a session, or over one that says the replies given."""
-
     monkeypatch.setattr(repl, "FRAME_SECONDS", 0.002)  # nobody watches
 
     @contextmanager
@@ -307,22 +307,25 @@ def test_ctrl_c_keeps_what_was_said_and_the_chat_goes_on(open_chat):  # T1, T2, 
 
 
 def test_ctrl_c_before_the_first_token_gives_the_message_back(open_chat):  # T3, H4
-    message = "m" * 90
-    with open_chat("yes", "no", seconds_per_pass=0.05) as chat:
-        chat.session.set_option("max_tokens", "none")
-        chat.type(paste("long " * 300) + message + ENTER)
+    message = "long " * 300 + "message"
+    with open_chat("yes", seconds_per_pass=0.1) as chat:
+        chat.type(paste(message) + ENTER)
         chat.wait_for(lambda: "Ctrl-C stops" in chat.bar)
         chat.type(CTRL_C)
         chat.wait_for("stopped before the reply began")
-        chat.wait_for(lambda: chat.input.endswith("m" * 20))
+        chat.wait_for(lambda: chat.input.endswith("long message"))
         assert chat.messages == []
+        chat.producer.seconds_per_pass = 0.0
+        chat.begin("", until="yes")
+        assert chat.messages == [(message, "yes")]
 
 
 def test_messages_sent_meanwhile_wait_their_turn(open_chat):
-    with open_chat("a" * 100, "b", "c", seconds_per_pass=SLOW) as chat:
+    with open_chat("a" * 100, "b", "c", seconds_per_pass=0.02) as chat:
         chat.begin("one", until="aaa")
         chat.type("two" + ENTER + "three" + ENTER)
         chat.wait_for(lambda: "2 queued" in chat.bar)
+        chat.producer.seconds_per_pass = 0.0
         chat.wait_for("c")
         assert chat.leave() == [GREETING, "> one", "a" * 100, "> two", "b", "> three", "c"]
         assert chat.messages == [("one", "a" * 100), ("two", "b"), ("three", "c")]
@@ -514,7 +517,8 @@ def test_under_the_policy_ask_yes_leaves_the_oldest_out_and_answers(open_small_c
 def test_no_gives_the_message_back_before_what_was_being_typed(open_small_chat, answer):
     with open_small_chat() as chat:
         fill(chat, "ask")
-        chat.begin(THIRD + ENTER + "and", until=QUESTION)
+        chat.type(THIRD + ENTER + "and")
+        chat.wait_for(QUESTION)
         chat.type(answer)
         chat.wait_for(lambda: chat.input == THIRD + "\nand")
         assert len(chat.messages) == 2

@@ -237,6 +237,6 @@ class ChatSession:
 
 
 def _came_to_nothing(raw: RawDecodeResult, reply: Message) -> bool:
-    """Whether a reply was cut short before it said anything new: it would be an empty message for ever."""
+    """Whether a reply was cut short before it said anything new, so that no turn is kept for it."""
     is_cancelled = raw.reason is StopReason.CANCELLED
     return raw.reason.is_cut_short and (raw.new_tokens == 0 or (is_cancelled and reply.is_empty))

@@ -30,6 +30,7 @@ from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.commands import Command, parse_command
 from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.input_history import JsonLinesHistory
+from turbospark_chat.terminal.reply_stream import ReplyStream
 from turbospark_chat.terminal.screen import Screen
 from turbospark_chat.terminal.status_bar import StatusSnapshot, draw_status
 from turbospark_chat.terminal.totals import Totals
@@ -79,13 +80,15 @@ class Repl:
     ) -> None:
         self._session, self._thread, self._model_name = session, thread, harmless(model_name)
         self._painter = Painter(color=is_colored)
-        self._reply_stream, self._is_debug = reply_stream, is_debug
+        self._reply_stream = None if reply_stream is None else ReplyStream(reply_stream)
+        self._is_debug = is_debug
         self._vitals = VitalsMonitor(probe, on_change=lambda: self._screen.invalidate())
         self._totals = Totals()
         self._context_used = 0
         self._running: _Running | None = None
         self._queued: deque[str] = deque()
         self._question: _Question | None = None
+        self._has_hinted = False  # how to leave, since the last input
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
         self._notices: deque[Text] = deque()
@@ -120,6 +123,7 @@ class Repl:
 
     def submit(self, text: str, *, is_pasted: bool) -> None:
         """Take a whole input: an answer, a command or a message. What fails stays in the input."""
+        self._has_hinted = False
         if self._question is not None:
             self._take_answer(self._question, text)
             return
@@ -142,7 +146,8 @@ class Repl:
             self._running.job.cancel()
         elif self._screen.input_text:
             self._screen.input_text = ""
-        else:
+        elif not self._has_hinted:
+            self._has_hinted = True
             self._say("Ctrl-D or /exit leaves", "notice")
 
     def leave(self) -> None:
@@ -222,12 +227,12 @@ class Repl:
                 while self._notices:
                     self.show(self._notices.popleft())
                 if self._running is not None:
-                    self._carry(self._running)
+                    await self._carry(self._running)
                 await asyncio.sleep(FRAME_SECONDS)
         except Exception as error:  # such as a reader of the replies who has gone
             self._screen.fail(error)
 
-    def _carry(self, running: _Running) -> None:
+    async def _carry(self, running: _Running) -> None:
         is_finished = running.job.is_finished  # asked before draining: nothing comes after it
         finished = "".join(self._take(event, running.view) for event in running.job.drain())
         if is_finished:
@@ -236,6 +241,9 @@ class Repl:
             self._screen.write_above(finished)
         self._screen.invalidate()
         if is_finished:
+            if self._reply_stream is not None and self._reply_stream.end():
+                await asyncio.sleep(FRAME_SECONDS)  # its reader may write to this terminal
+                self._screen.come_back()
             self._running = None
             self._end(running)
 
@@ -243,9 +251,9 @@ class Repl:
         """Return what goes above the input; the answer goes, as it is, to the other stream where there is one."""
         if self._reply_stream is not None and isinstance(event, ReplyText) and not event.is_reasoning:
             if event.text:
-                self._screen.make_room()
+                if self._reply_stream.is_pipe:
+                    self._screen.stand_aside()
                 self._reply_stream.write(event.text)
-                self._reply_stream.flush()
             event = replace(event, text="")
         return view.take(event, width=self._screen.size.columns)
 
@@ -265,9 +273,6 @@ class Repl:
     def _finish_turn(self, result: TurnResult, message: str) -> None:
         self._totals.add(result.raw)
         self._context_used = result.raw.kv_position
-        if self._reply_stream is not None and result.turn is not None:
-            self._reply_stream.write("\n")
-            self._reply_stream.flush()
         if result.turn is None:
             is_cancelled = result.raw.reason is StopReason.CANCELLED
             self._say(

@@ -64,12 +64,15 @@ class Screen:
         bar = Window(FormattedTextControl(lambda: ANSI(status(self.size.columns))), dont_extend_height=True)
         is_live = Condition(lambda: bool(live_text()))
         rows = HSplit([ConditionalContainer(live, is_live), input_window, bar], align=VerticalAlign.TOP)
+        self._is_aside = False
         self._app: Application[int] = Application(
-            Layout(rows, focused_element=input_window),
+            Layout(
+                ConditionalContainer(rows, Condition(lambda: not self._is_aside)),
+                focused_element=input_window,
+            ),
             key_bindings=make_key_bindings(actions, self._buffer),
             output=output,
             erase_when_done=True,
-            min_redraw_interval=0.02,
         )
 
     @property
@@ -113,9 +116,15 @@ class Screen:
         self._output.flush()
         self._app.invalidate()
 
-    def make_room(self) -> None:
-        """Leave the cursor where another stream may write; the next drawing follows below."""
-        self._app.renderer.erase(leave_alternate_screen=False)
+    def stand_aside(self) -> None:
+        """Draw nothing until `come_back`, and leave the cursor where something else may write whole lines."""
+        if not self._is_aside:
+            self._is_aside = True
+            self._app.renderer.erase(leave_alternate_screen=False)
+
+    def come_back(self) -> None:
+        """Draw again, below what was written meanwhile."""
+        self._is_aside = False
         self._app.invalidate()
 
     def _line_prefix(self, line_number: int, wrap_count: int) -> StyleAndTextTuples:
