@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 from fakes import ChatBytes
+from sessions import CancelAfter
 from tiny_model import CHATML, CONTROLS
 
 from turbospark_chat.chat.chat_session import ChatModel, ChatSession
@@ -13,7 +14,6 @@ from turbospark_chat.chat.reasoning import ReasoningTags
 from turbospark_chat.chat.template import ChatTemplate
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult
 from turbospark_chat.engine.producer import Logits, ScriptedProducer
-from turbospark_chat.engine.raw_completion import CancelFlag
 
 THINK = ReasoningTags("<think>", "</think>")
 
@@ -63,21 +63,6 @@ def send(session: ChatSession, message: str, on_event: TurnEventSink = lambda ev
     return session.send(message, cancel=threading.Event(), on_event=on_event)
 
 
-class CancelledAfter:
-    """A cancel flag that is raised once it has been looked at so many times."""
-
-    def __init__(self, n_looks: int) -> None:
-        self._n_looks = n_looks
-
-    def is_set(self) -> bool:
-        self._n_looks -= 1
-        return self._n_looks < 0
-
-    def wait(self, timeout: float) -> bool:
-        return self.is_set()
-
-
 def send_and_stop(session: ChatSession, message: str, *, n_looks: int) -> TurnResult:
     """Take a turn that is cancelled at the engine's look at the flag after `n_looks` others."""
-    cancel: CancelFlag = CancelledAfter(n_looks)
-    return session.send(message, cancel=cancel, on_event=lambda event: None)
+    return session.send(message, cancel=CancelAfter(n_looks), on_event=lambda event: None)

@@ -11,7 +11,7 @@ import pytest
 from chat_templates import CHATML
 from sessions import CancelAfter, Chat, hash_chat, scripted_chat
 
-from turbospark_chat.chat.turn_result import TurnsDropped
+from turbospark_chat.chat.turn_result import TurnEvent, TurnsDropped
 from turbospark_chat.chat.window import WindowOverflowError
 from turbospark_chat.engine.completion import StopReason
 from turbospark_chat.errors import ContextOverflowError
@@ -221,6 +221,40 @@ def test_a_reply_can_be_continued_after_a_cancelled_message_had_pushed_it_out() 
     assert len(chat.turns[0][1]) == 16
     chat.session.set_option("max_tokens", "1")
     assert chat.turns[0][1] in chat.tokenizer.decode(chat.prompt_ids(chat.say("next")))
+
+
+def test_a_message_taken_back_leaves_no_turn_out_of_the_next_prompt() -> None:  # H4
+    chat = scripted_chat(TIGHT, *["r" * 14] * 6, context_length=64, system="s" * 9, max_tokens="16")
+    for _ in range(2):
+        chat.say("abcd")
+    assert chat.say("n" * 17, CancelAfter(1)).turn is None and chat.dropped
+    chat.session.set_option("max_tokens", "8")
+    chat.say("abc")
+    assert chat.tokenizer.decode(chat.record).count("abcd") == 2
+
+
+def test_a_full_context_is_computed_anew_in_few_turns() -> None:  # G8
+    chat = hash_chat(CHATML, context_length=800, system="s" * 9)
+    turns = [chat.say("abc") for _ in range(60)]
+    full = next(number for number, turn in enumerate(turns) if turn.n_dropped_turns)
+    anew = [turn for turn in turns[full:] if turn.n_dropped_turns]
+    assert len(anew) * 5 <= len(turns[full:])
+    others = [turn.raw for turn in turns[full:] if not turn.n_dropped_turns]
+    assert max(raw.prefilled_tokens for raw in others) < 40 < 500 < min(raw.prompt_tokens for raw in others)
+
+
+def test_an_option_changed_while_a_turn_is_under_way_is_the_next_ones() -> None:
+    chat = scripted_chat(TIGHT, *["r" * 14] * 6, context_length=64, system="s" * 9, max_tokens="16")
+    for _ in range(2):
+        chat.say("abcd")
+
+    def change_at_once(event: TurnEvent) -> None:  # as `/set` does on the terminal's thread
+        if isinstance(event, TurnsDropped):  # fitted, and not begun
+            chat.session.set_option("max_tokens", "1")
+
+    result = chat.session.send("n" * 17, cancel=CancelAfter(None), on_event=change_at_once)
+    assert result.raw.new_tokens == 14
+    assert chat.retry().raw.new_tokens == 1
 
 
 def test_turns_are_left_out_beside_those_that_are_left_out_already() -> None:

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turbospark_chat.chat.turn_result import TurnsDropped
-from turbospark_chat.chat.window import OverflowPolicy, Window, WindowOverflowError, fit_window
+from turbospark_chat.chat.window import (
+    SHARE_LEFT_BY_A_DROP,
+    OverflowPolicy,
+    Window,
+    WindowOverflowError,
+    fit_window,
+)
 
 SYSTEM = 10
 
@@ -35,6 +41,8 @@ def fit(turns: list[int], message: int, **how: Any) -> Window:
         pytest.param([20, 20, 20], 18, {}, 2, id="G2 two exchanges dropped"),
         pytest.param([20, 20, 20], 38, {}, 3, id="G2 the longest message that fits"),
         pytest.param([20], 18, {}, 0, id="G2 exactly full"),
+        pytest.param([5] * 8, 18, {}, 6, id="short turns make room for the turns to come"),
+        pytest.param([5, 20], 18, {}, 1, id="but not a turn that is most of what is left"),
         pytest.param([20, 20], 18, {"max_tokens": None}, 1, id="a quarter kept free where nothing limits"),
         pytest.param([20, 20], 53, {"max_tokens": None}, 2, id="G4 one token left, nothing more to drop"),
         pytest.param([20, 20], 54, {"max_tokens": 0}, 2, id="C11 a prompt that is only brought in"),
@@ -45,7 +53,7 @@ def fit(turns: list[int], message: int, **how: Any) -> Window:
         ),
     ],
 )  # fmt: skip
-def test_the_oldest_whole_turns_leave_and_no_more_than_must(
+def test_the_oldest_whole_turns_leave_the_prompt(
     turns: list[int], message: int, how: dict[str, Any], first_turn: int
 ) -> None:
     window = fit(turns, message, **how)
@@ -117,7 +125,7 @@ def test_a_policy_that_forbids_dropping_says_what_would_help(
     policy=st.sampled_from(OverflowPolicy),
     data=st.data(),
 )
-def test_a_window_fits_and_a_smaller_drop_would_not(
+def test_a_window_fits_and_gives_up_no_more_than_it_must_or_a_quarter(
     turns: list[int], message: int, context_length: int, max_tokens: int | None, policy: Any, data: Any
 ) -> None:
     started = data.draw(st.integers(0, len(turns)))
@@ -140,7 +148,10 @@ def test_a_window_fits_and_a_smaller_drop_would_not(
     if window.n_dropped:
         assert policy is OverflowPolicy.DROP
         n_one_more = len(window.prompt_ids) + turns[window.first_turn - 1]
-        assert n_one_more + wanted > context_length
+        least_left = (context_length - wanted) * SHARE_LEFT_BY_A_DROP
+        assert n_one_more + wanted > context_length or len(window.prompt_ids) >= least_left
+        if window.first_turn < len(turns):
+            assert len(window.prompt_ids) - turns[window.first_turn] < least_left
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -283,3 +284,22 @@ def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch, raises):  # G1
     ]
     recall.add("five")
     assert Recall(path).newest_first == ["five", "two", "one"]
+
+
+def test_a_failed_write_takes_nothing_of_another_programs_with_it(path, monkeypatch):  # G12
+    Recall(path).add("one")
+    write = os.write
+    other = threading.Thread(target=Recall(path).add, args=("other",))
+
+    def write_part(descriptor, data):
+        monkeypatch.setattr(os, "write", write)
+        other.start()
+        other.join(0.2)  # it has to wait until what is written here is taken back
+        write(descriptor, data[:5])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", write_part)
+    Recall(path).add("two")
+    other.join()
+    recall = Recall(path)
+    assert (recall.newest_first, recall.problems) == (["other", "one"], [])

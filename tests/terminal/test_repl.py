@@ -223,6 +223,13 @@ def test_several_lines_typed_or_pasted_are_one_message(open_chat):  # T37, H13
         assert chat.leave()[1:] == ["> one", "two", "a", "> /three", "", "  four", "b", "> /five", "c"]
 
 
+def test_a_pasted_escape_is_sent_as_it_is_and_shown_as_text(open_chat):
+    with open_chat("a") as chat:
+        chat.begin(paste("one\x1b[31mtwo"), until="a")
+        assert chat.messages == [("one\x1b[31mtwo", "a")]
+        assert chat.leave() == [GREETING, "> one\ufffd[31mtwo", "a"]
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [
@@ -568,6 +575,12 @@ def test_a_notice_from_before_the_start_comes_after_the_greeting(open_chat, tmp_
         greeting, warning, *_ = chat.leave()
         assert greeting == GREETING
         assert "line 1 is damaged" in warning
+
+
+def test_a_notice_that_comes_too_late_is_no_error(open_chat):
+    with open_chat() as chat:
+        chat.leave()
+        chat.repl.warn("late")
 
 
 # Replies to another stream

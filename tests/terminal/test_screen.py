@@ -8,7 +8,7 @@ import pytest
 from painted_terminal import painted_terminal
 from prompt_toolkit.history import InMemoryHistory
 
-from turbospark_chat.terminal.screen import Screen
+from turbospark_chat.terminal.screen import MOST_INPUT_ROWS, Screen
 
 
 class Actions:
@@ -116,8 +116,8 @@ def test_many_rows_go_into_the_scrollback_in_order_each_once():  # T34
 
 def test_a_message_of_several_rows_is_indented_under_its_prompt():
     with chat(columns=20) as running:
-        running.terminal.type("one\ntwo three four five six")
-        running.draw("> one", "  two three four fiv", "  e six", "the bar, 20 columns")
+        running.terminal.type("one two three four five\nsix")
+        running.draw("> one two three four", "   five", "  six", "the bar, 20 columns")
 
 
 def test_the_prompt_may_change():
@@ -143,8 +143,12 @@ def test_up_recalls_an_earlier_input():
     with chat(columns=40) as running:
         running.terminal.type("new")
         running.draw("> new", "the bar, 40 columns")
-        running.terminal.type("\x1b[A")
-        running.draw("> earlier", "the bar, 40 columns")
+        for _ in range(2):  # and once it has been sent, it is the last of them
+            running.terminal.type("\x1b[A")
+            running.draw("> earlier", "the bar, 40 columns")
+            running.terminal.type("\r")
+            running.draw(">", "the bar, 40 columns")
+        assert running.actions.submitted == ["earlier", "earlier"]
 
 
 def test_it_ends_with_the_code_given_to_close_and_the_first_counts():
@@ -177,5 +181,5 @@ def test_before_it_runs_and_after_nothing_happens():
 def test_a_long_message_leaves_room_for_the_bar(rows):
     with chat(rows=rows, columns=40) as running:
         running.terminal.type("\n".join(str(number) for number in range(40)))
-        running.terminal.wait_for(lambda: any("39" in row for row in running.terminal.rows[-11:-1]))
-        assert running.terminal.rows[-1] == "the bar, 40 columns"
+        shown = range(40 - min(rows - 1, MOST_INPUT_ROWS), 40)
+        running.draw(*(f"  {number}" for number in shown), "the bar, 40 columns")

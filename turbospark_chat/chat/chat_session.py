@@ -19,7 +19,7 @@ from turbospark_chat.chat.reply import Reply
 from turbospark_chat.chat.template import ChatTemplate
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult, TurnsDropped
 from turbospark_chat.chat.window import Window, fit_window
-from turbospark_chat.engine.completion import RawDecodeResult, StopReason
+from turbospark_chat.engine.completion import CompletionConfig, RawDecodeResult, StopReason
 from turbospark_chat.engine.pressure import PressureProbe
 from turbospark_chat.engine.producer import LogitProducer
 from turbospark_chat.engine.raw_completion import CancelFlag, TokenText, run_prefill, run_raw_completion
@@ -121,7 +121,7 @@ class ChatSession:
         tokenizer = self._model.tokenizer
         prompt_ids = tokenizer.with_bos(tokenizer.encode(text, parse_special=True))
         reply = Reply(ReasoningSplitter(None), tokenizer, on_event)
-        raw = self._generate(prompt_ids, cancel, reply)
+        raw = self._generate(prompt_ids, cancel, reply, self.options.completion)
         turn = reply.finished(Message("user", text), complete=not raw.reason.is_cut_short)
         return TurnResult(turn, raw, 0, 0)
 
@@ -142,8 +142,10 @@ class ChatSession:
 
     def count_tokens(self) -> int:
         """Return how many tokens the conversation takes in a prompt, 0 before its first turn."""
-        n_turns = len(self.conversation.turns)
-        return len(self._encode(self._first_turn, n_turns, [])) if n_turns else 0
+        n_turns, keep_reasoning = len(self.conversation.turns), self.options.keep_reasoning
+        if n_turns == 0:
+            return 0
+        return len(self._encode(self._first_turn, n_turns, [], keep_reasoning=keep_reasoning))
 
     def clear(self) -> None:
         """Begin a new conversation under the same system prompt; a clock in the template moves on."""
@@ -166,18 +168,19 @@ class ChatSession:
         begun: Turn | None = None,
     ) -> TurnResult:
         """Generate a reply to `user`, or the rest of `begun`'s, and keep the turn unless nothing came."""
+        options = self.options  # of the whole turn: another thread may change the next one's meanwhile
         n_turns = len(self.conversation.turns) - replaces_last
-        window = self._fit(user, n_turns, begun)
+        window = self._fit(user, n_turns, begun, options)
         if window.n_dropped:
             on_event(TurnsDropped(window.n_dropped, window.dropped_tokens))
         n_begun = len(begun.generated_ids) if begun else 0
         opening_ids = window.prompt_ids[: len(window.prompt_ids) - n_begun]
         reply = Reply(self._splitter(opening_ids), self._model.tokenizer, on_event, begun)
-        raw = self._generate(window.prompt_ids, cancel, reply, goes_on=begun is not None)
-        self._first_turn = window.first_turn
+        raw = self._generate(window.prompt_ids, cancel, reply, options.completion, goes_on=begun is not None)
         turn = reply.finished(user, complete=not raw.reason.is_cut_short)
         if _came_to_nothing(raw, turn.reply):
             return TurnResult(None, raw, window.n_dropped, window.dropped_tokens)
+        self._first_turn = window.first_turn
         turns = (*self.conversation.turns[:n_turns], turn)
         self._last = Said(
             self.conversation.system, turns[window.first_turn :], (*opening_ids, *turn.generated_ids)
@@ -186,11 +189,17 @@ class ChatSession:
         return TurnResult(turn, raw, window.n_dropped, window.dropped_tokens)
 
     def _generate(
-        self, prompt_ids: Sequence[int], cancel: CancelFlag, reply: Reply, *, goes_on: bool = False
+        self,
+        prompt_ids: Sequence[int],
+        cancel: CancelFlag,
+        reply: Reply,
+        config: CompletionConfig,
+        *,
+        goes_on: bool = False,
     ) -> RawDecodeResult:
         model = self._model
         tokenizer = _MidText(model.tokenizer) if goes_on else model.tokenizer
-        config = replace(self.options.completion, stop_ids=self._stop_ids)
+        config = replace(config, stop_ids=self._stop_ids)
         n_positions = len(prompt_ids) + (config.max_new_tokens or 0)
         model.check_memory(min(n_positions, model.context_length))
         if config.max_new_tokens == 0:
@@ -203,24 +212,31 @@ class ChatSession:
             max_context=model.context_length, cancel=cancel, on_progress=reply.take, probe=model.probe,
         )  # fmt: skip
 
-    def _fit(self, user: Message, n_turns: int, begun: Turn | None) -> Window:
+    def _fit(self, user: Message, n_turns: int, begun: Turn | None, options: ChatOptions) -> Window:
         begun_ids = begun.generated_ids if begun else ()
+
+        def encode(first_turn: int) -> list[int]:
+            ids = self._encode(first_turn, n_turns, [user], keep_reasoning=options.keep_reasoning)
+            return [*ids, *begun_ids]
+
         return fit_window(
-            lambda first_turn: [*self._encode(first_turn, n_turns, [user]), *begun_ids],
+            encode,
             first_turn=min(self._first_turn, n_turns),
             n_turns=n_turns,
             context_length=self.context_length,
-            max_tokens=self.options.completion.max_new_tokens,
-            policy=self.options.on_overflow,
+            max_tokens=options.completion.max_new_tokens,
+            policy=options.on_overflow,
         )
 
-    def _encode(self, first_turn: int, n_turns: int, following: Sequence[Message]) -> list[int]:
+    def _encode(
+        self, first_turn: int, n_turns: int, following: Sequence[Message], *, keep_reasoning: bool
+    ) -> list[int]:
         """Return the prompt ids of the turns from `first_turn` to before `n_turns`, and of a message to answer."""
         model, last = self._model, self._last
         turns = self.conversation.turns[first_turn:n_turns]
         conversation = Conversation(system=self.conversation.system, turns=turns)
         parts: Sequence[PromptPart] | None = None
-        if self.options.keep_reasoning:
+        if keep_reasoning:
             parts = parts_as_generated(
                 conversation, following, model.template, model.reasoning_tags, said=last
             )
@@ -232,6 +248,7 @@ class ChatSession:
     def _splitter(self, opening_ids: Sequence[int]) -> ReasoningSplitter:
         """Return a splitter that starts inside a thought where the prompt ends with the opening tag."""
         tags = self._model.reasoning_tags
+        # Enough to spell any tag and the white space after it, however the tokenizer cuts them.
         ending = self._model.tokenizer.decode(opening_ids[-16:], show_control=True).rstrip()
         return ReasoningSplitter(tags, inside=tags is not None and ending.endswith(tags.opening))
 

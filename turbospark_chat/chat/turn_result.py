@@ -10,7 +10,7 @@ from turbospark_chat.engine.progress import Prefill
 
 @dataclass(frozen=True, slots=True)
 class ReplyText:
-    """One more token was sampled, and this text became visible with it; it may be empty."""
+    """Text that became visible, maybe none, now that `n_tokens` of the reply were sampled."""
 
     text: str
     is_reasoning: bool

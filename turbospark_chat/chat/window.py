@@ -7,6 +7,9 @@ from enum import StrEnum
 from turbospark_chat.errors import ContextOverflowError
 
 MOST_ROOM_KEPT_FOR_A_REPLY = 512  # tokens, where no limit on the reply says how many
+# Of what a prompt may take. After a drop everything behind the system prompt is computed again, and a window that
+# gave up no more than it must would drop, and compute it all, at every turn from then on.
+SHARE_LEFT_BY_A_DROP = 0.75
 
 
 class OverflowPolicy(StrEnum):
@@ -64,6 +67,8 @@ def fit_window(
 ) -> Window:
     """Leave out the oldest whole turns until the prompt and its reply fit.
 
+    Once any must go, so many go that `SHARE_LEFT_BY_A_DROP` is just left: the turns after this one then have room too.
+
     Args:
         encode: prompt ids of the conversation from a given turn on, the new message included.
         first_turn: where the last window began; earlier turns stay out.
@@ -82,6 +87,9 @@ def fit_window(
     while len(prompt_ids) + n_reserved > context_length and first < n_turns:
         first += 1
         prompt_ids = encode(first)
+    least_left = (context_length - n_reserved) * SHARE_LEFT_BY_A_DROP
+    while first_turn < first < n_turns and len(shorter := encode(first + 1)) >= least_left:
+        first, prompt_ids = first + 1, shorter
     if len(prompt_ids) + least > context_length:
         raise WindowOverflowError(len(prompt_ids), least, context_length)
     if first > first_turn and policy is not OverflowPolicy.DROP:

@@ -217,7 +217,7 @@ class _Run:
         self._sink.commit(token)
         if self._sink.stop_string is not None:
             return StopReason.STOP_STRING
-        if len(self._sink.token_ids) >= budget:
+        if self._sink.n_tokens >= budget:
             return StopReason.MAX_TOKENS
         return StopReason.CANCELLED if self._cancel.is_set() else None
 
@@ -230,7 +230,7 @@ class _Run:
         """Describe the run as it stands."""
         return RawDecodeResult(
             prompt_tokens=len(self._prompt_ids),
-            new_tokens=len(self._sink.token_ids),
+            new_tokens=self._sink.n_tokens,
             token_ids=self._sink.token_ids,
             prefill_seconds=self._prefill_seconds,
             decode_seconds=self._decode_seconds,

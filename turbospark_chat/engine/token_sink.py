@@ -20,6 +20,11 @@ class TokenSink:
         return tuple(self._token_ids)
 
     @property
+    def n_tokens(self) -> int:
+        """How many ids were committed so far."""
+        return len(self._token_ids)
+
+    @property
     def stop_string(self) -> str | None:
         """The stop string that the text has reached, if any."""
         return self._stops.matched

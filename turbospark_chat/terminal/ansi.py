@@ -19,15 +19,12 @@ class Painter:
         """Return what rich draws in `width` columns, without a last newline."""
         buffer = io.StringIO()
         console = Console(
-            file=buffer, width=max(width, 1), force_terminal=self._color, no_color=not self._color,
-            color_system="standard" if self._color else None, theme=self._theme, legacy_windows=False,
-            markup=False, emoji=False, highlight=False,
+            file=buffer, width=max(width, 1), color_system="standard" if self._color else None,
+            theme=self._theme, legacy_windows=False, markup=False, emoji=False, highlight=False,
         )  # fmt: skip
         console.print(renderable, end="")
         return buffer.getvalue().removesuffix("\n")
 
     def style(self, text: str, style: str) -> str:
         """Return `text`, wrapped by nobody, in a named style."""
-        if not self._color or not text:
-            return text
-        return self._theme.styles[style].render(text)
+        return self._theme.styles[style].render(text) if self._color else text

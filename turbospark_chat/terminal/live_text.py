@@ -4,7 +4,7 @@ Knows columns, not the screen. What has gone out is never asked for again, so it
 taken by itself, so it makes no difference into which pieces a text was cut.
 """
 
-from rich.cells import get_character_cell_size, split_graphemes
+from rich.cells import split_graphemes
 
 TAB_COLUMNS = 8
 MOST_JOINED = 32  # code points of one grapheme; Unicode's stream-safe text allows 30 marks in a row
@@ -13,7 +13,7 @@ MOST_JOINED = 32  # code points of one grapheme; Unicode's stream-safe text allo
 class LiveText:
     """Splits a stream into finished rows and one live row.
 
-    Widths are those of whole graphemes: a family emoji or a flag takes two columns. The code point that widens or
+    Widths are rich's, of whole graphemes: a family emoji or a flag takes two columns. The code point that widens or
     joins the last grapheme may come later, so that one stays open until another begins.
     """
 
@@ -75,14 +75,13 @@ class LiveText:
         used = cut = 0
         has_begun = False
         for index, (text, cells) in enumerate(self._graphemes):
-            is_wide = get_character_cell_size(text[0]) == 2  # not by `cells`, which may still grow
-            if is_wide:
+            if cells == 2:
                 cut = index
             used += cells
             if used > width and text != " " and index > 0:
                 return cut or index
             has_begun |= text != " "
-            if is_wide or (has_begun and text == " "):
+            if cells == 2 or (has_begun and text == " "):
                 cut = index + 1
         return 0
 
