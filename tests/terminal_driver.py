@@ -21,12 +21,14 @@ import pexpect
 import pyte
 
 TS = str(Path(sys.executable).with_name("ts"))
-TIMEOUT = 60.0  # seconds until a condition is given up; only a wrong program gets there
+TIMEOUT = float(
+    os.environ.get("T", 60)
+)  # seconds until a condition is given up; only a wrong program gets there
 
 ENTER, CTRL_C, CTRL_D, CTRL_J, UP = "\r", "\x03", "\x04", "\n", "\x1b[A"
 
 
-def environment(home: Path | None = None, **changes: str) -> dict[str, str]:
+def environment(home: Path | None = None, /, **changes: str) -> dict[str, str]:
     """The environment of a child: the test's own, or that of a user whose home is `home`.
 
     One BLAS thread: two that have to share a busy core are ten times slower than one.
@@ -94,8 +96,26 @@ class Picture:
 
     @property
     def _input_start(self) -> int:
-        starts = (n for n in reversed(range(self._bar_start)) if self.rows[n].startswith(">"))
-        return next(starts, self._bar_start)
+        """The row of the prompt, or the first one where that has scrolled away within a long input."""
+        start = self._bar_start
+        while start > 0 and (not self.rows[start - 1] or self.rows[start - 1].startswith(("  ", ">"))):
+            start -= 1
+            if self.rows[start].startswith(">"):
+                break
+        return start
+
+
+class _Screen(pyte.Screen):
+    """An emulated screen that keeps the text of the rows that go off its top."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        super().__init__(columns, rows)
+        self.gone: list[str] = []
+
+    def index(self) -> None:
+        if self.cursor.y == self.lines - 1:
+            self.gone.append("".join(self.buffer[0][column].data for column in range(self.columns)).rstrip())
+        super().index()
 
 
 class Terminal:
@@ -109,7 +129,7 @@ class Terminal:
         columns: int = 100,
         shell: str = 'exec "$@"',
     ) -> None:
-        self._screen = pyte.HistoryScreen(columns, rows, history=50_000)
+        self._screen = _Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         self.written = b""  # all that came to the terminal
         with warnings.catch_warnings():
@@ -119,6 +139,7 @@ class Terminal:
                 "/bin/sh", ["-c", shell, "sh", TS, *map(str, arguments)],
                 env=env or environment(), dimensions=(rows, columns), timeout=TIMEOUT,
             )  # fmt: skip
+        self._child.ptyproc.delayafterclose = 0.0
         os.set_blocking(self._child.child_fd, False)
 
     def __enter__(self) -> "Terminal":
@@ -130,15 +151,11 @@ class Terminal:
     @property
     def pid(self) -> int:
         """The process: `ts` itself, where `shell` only executes it."""
-        return int(self._child.pid)
+        return int(self._child.pid or 0)
 
     @property
     def picture(self) -> Picture:
-        columns = range(self._screen.columns)
-        gone = ("".join(row[column].data for column in columns) for row in self._screen.history.top)
-        return Picture(
-            tuple(row.rstrip() for row in gone), tuple(row.rstrip() for row in self._screen.display)
-        )
+        return Picture(tuple(self._screen.gone), tuple(row.rstrip() for row in self._screen.display))
 
     def type(self, keys: str) -> None:
         """Press keys; what is drawn meanwhile is read, so that neither side waits for the other."""
@@ -186,7 +203,8 @@ class Terminal:
             if holds(picture):
                 return picture
             if not self._read(deadline - time.monotonic()) and not holds(self.picture):
-                raise AssertionError(f"never seen: {condition!r}, but\n{self.picture.text}")
+                last_rows = self.picture.text.split("\n")[-100:]
+                raise AssertionError("\n".join([f"never seen: {condition!r}, but", *last_rows]))
 
     def watch(self, seconds: float) -> Picture:
         """Let `seconds` pass and return what is there then."""
@@ -200,18 +218,21 @@ class Terminal:
         deadline = time.monotonic() + TIMEOUT
         while self._read(deadline - time.monotonic()):
             pass
+        assert time.monotonic() < deadline, self.picture.text
         self._child.wait()
-        return -self._child.signalstatus if self._child.signalstatus else int(self._child.exitstatus)
+        return -self._child.signalstatus if self._child.signalstatus else int(self._child.exitstatus or 0)
 
     def _read(self, timeout: float) -> bool:
         """Take in what was written, or wait for it; return whether there was any and may be more."""
         descriptor = self._child.child_fd
         if not select.select([descriptor], [], [], max(timeout, 0))[0]:
             return False
+        data = b""
         try:
-            data = os.read(descriptor, 65536)
+            while select.select([descriptor], [], [], 0)[0] and (piece := os.read(descriptor, 65536)):
+                data += piece
         except OSError:  # on Linux a pseudo-terminal ends so
-            return False
+            pass
         self.written += data
         self._stream.feed(data)
         return data != b""
@@ -268,10 +289,35 @@ class Pipes:
             data += piece
         return data
 
+    def read_line(self) -> bytes:
+        """Wait for a whole line."""
+        line = b""
+        while not line.endswith(b"\n"):
+            line += self.read(1)
+        return line
+
+    def has_more(self, seconds: float) -> bool:
+        """Whether more of the reply comes within `seconds`."""
+        assert self.process.stdout is not None
+        return bool(select.select([self.process.stdout], [], [], seconds)[0])
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something that shows elsewhere."""
+        deadline = time.monotonic() + TIMEOUT
+        while not condition():
+            assert time.monotonic() < deadline and self.process.poll() is None
+            time.sleep(0.001)
+
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
 
+    def close_stdin(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
     def end(self) -> tuple[int, bytes, bytes]:
         """Close its stdin and wait; return the exit code and what else was on stdout and stderr."""
+        if self.process.stdin is not None and self.process.stdin.closed:
+            self.process.stdin = None  # or communicate would flush it
         out, err = self.process.communicate(timeout=TIMEOUT)
         return self.process.returncode, out, err

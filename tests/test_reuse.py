@@ -261,4 +261,4 @@ def test_every_schedule_on_the_hash_model_equals_cold_runs() -> None:
 
 
 def test_every_schedule_on_a_tiny_llama_equals_cold_runs(tiny_llama: Callable[[], Model]) -> None:  # type: ignore[type-arg]
-    run(tiny_llama, max_examples=30, steps=15)
+    run(tiny_llama, max_examples=100, steps=20)

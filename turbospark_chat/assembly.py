@@ -55,14 +55,14 @@ def open_chat_model(
     """
     loaded = load_model(path, available_bytes=free_memory())
     runner = Runner(loaded.model, KvPrefix)
-    vocabulary, tokenizer = loaded.tokenizer.vocabulary, loaded.tokenizer
+    tokenizer, vocabulary = loaded.tokenizer, loaded.tokenizer.vocabulary
     return ChatModel(
         producer=runner,
         tokenizer=tokenizer,
         template=ChatTemplate(
             _PLAIN_TEMPLATE if is_raw else loaded.template,
-            bos_token=_spelling(loaded, vocabulary.bos_id),
-            eos_token=_spelling(loaded, vocabulary.eos_ids[0] if vocabulary.eos_ids else None),
+            bos_token=tokenizer.spelling(vocabulary.bos_id),
+            eos_token=tokenizer.spelling(vocabulary.eos_ids[0] if vocabulary.eos_ids else None),
             control_spellings=tuple(vocabulary.control_ids),
         ),
         stop_ids=_reasons(loaded.stop_ids),
@@ -71,10 +71,6 @@ def open_chat_model(
         probe=make_probe(),
         check_memory=_memory_check(loaded, runner, free_memory),
     )
-
-
-def _spelling(loaded: LoadedModel, token_id: int | None) -> str | None:
-    return None if token_id is None else loaded.tokenizer.spelling(token_id)
 
 
 def _reasons(stop_ids: StopIds) -> dict[int, StopReason]:

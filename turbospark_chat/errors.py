@@ -10,10 +10,10 @@ TurboSparkError                  exit 1: anything the program can explain
 │   └── UnknownModelError        neither a catalogue name nor a path
 ├── DoesNotFitError              exit 4: too large
 │   ├── ContextOverflowError     more tokens than the context length holds
+│   │   └── WindowOverflowError  a conversation does; in chat.window, with the turns to leave out
 │   └── MemoryOverflowError      more bytes than the machine has free
 ├── TemplateError                the chat template failed
 ├── DownloadError                a model could not be fetched
-├── StoreError                   a stored file cannot be read or written
 ├── TokenIdError                 a token id outside the vocabulary
 ├── NoFiniteLogitsError          a forward pass gave nothing to choose from
 └── ForkedEngineError            the engine was used in a forked child
@@ -111,10 +111,6 @@ class TemplateError(TurboSparkError):
 
 class DownloadError(TurboSparkError):
     """A model could not be downloaded, or was not what the catalogue says."""
-
-
-class StoreError(TurboSparkError):
-    """A stored file could not be read or written; what was there before is untouched."""
 
 
 class TokenIdError(TurboSparkError):

@@ -351,6 +351,18 @@ def test_a_continued_reply_is_the_one_that_was_not_cut() -> None:  # T69
     assert result.raw.reused_prefix_tokens == result.raw.prompt_tokens - 1
 
 
+@pytest.mark.parametrize("penalty", ["presence_penalty", "frequency_penalty"])
+def test_a_reply_that_goes_on_is_penalised_for_all_of_it(penalty: str) -> None:
+    whole = hash_chat(CHATML, max_tokens="24", **{penalty: "2"})
+    chat = hash_chat(CHATML, max_tokens="8", **{penalty: "2"})
+    whole.cold = chat.cold = None  # a cold run knows no penalties
+    whole.say("hi")
+    chat.say("hi")
+    chat.go_on()
+    chat.go_on()
+    assert chat.turns == whole.turns
+
+
 def test_a_continued_reply_keeps_the_space_it_goes_on_with() -> None:
     # SentencePiece's decoder drops a text's first space; a continuation is not a text's beginning.
     vocabulary = read_vocabulary(

@@ -209,7 +209,8 @@ def test_pip_module_in_the_working_folder_is_not_run(
     (tmp_path / "pip.py").write_text("raise SystemExit('not pip')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)  # it may name the working folder
-    pull(make_entry(index, MODEL_BYTES), locations, on_progress=ignore)
+    path = pull(make_entry(index, MODEL_BYTES), locations, on_progress=ignore)
+    assert path.read_bytes() == MODEL_BYTES
 
 
 def test_installed_file_is_returned_at_once(index: Path, locations: Folder) -> None:

@@ -25,7 +25,6 @@ def write(folder: Path, *, tensors: dict[str, Tensor] | None = None, **changes: 
 
 def test_a_file_gives_model_tokenizer_stop_ids_and_template(tmp_path: Path) -> None:
     loaded = load_tiny_model(tmp_path)
-    assert loaded.path == tmp_path / "tiny.gguf"
     assert (loaded.config.n_layers, loaded.config.dim) == (SIZES["layers"], SIZES["dim"])
     assert loaded.model.vocab_size == loaded.tokenizer.n_tokens == N_TOKENS
     assert {loaded.tokenizer.spelling(token_id) for token_id in loaded.stop_ids.all} == {CONTROLS[1]}

@@ -94,7 +94,11 @@ class ChatSession:
         self.options = row.change(self.options, text)
 
     def send(self, content: str, *, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
-        """Answer a new user message and append the turn."""
+        """Answer a new user message and append the turn.
+
+        Raises:
+            DoesNotFitError, TemplateError, SettingError, NoFiniteLogitsError: why there is no reply.
+        """
         return self._take_turn(Message("user", content), cancel, on_event)
 
     def retry(self, *, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
@@ -117,7 +121,11 @@ class ChatSession:
         return self._take_turn(begun.user, cancel, on_event, replaces_last=True, begun=begun)
 
     def complete(self, text: str, *, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
-        """Continue raw text: no template, no conversation, and spellings of control tokens are those tokens."""
+        """Continue raw text: no template, no conversation, and spellings of control tokens are those tokens.
+
+        Raises:
+            EmptyPromptError, DoesNotFitError, SettingError, NoFiniteLogitsError: why there is no reply.
+        """
         tokenizer = self._model.tokenizer
         prompt_ids = tokenizer.with_bos(tokenizer.encode(text, parse_special=True))
         reply = Reply(ReasoningSplitter(None), tokenizer, on_event)
@@ -176,7 +184,7 @@ class ChatSession:
         n_begun = len(begun.generated_ids) if begun else 0
         opening_ids = window.prompt_ids[: len(window.prompt_ids) - n_begun]
         reply = Reply(self._splitter(opening_ids), self._model.tokenizer, on_event, begun)
-        raw = self._generate(window.prompt_ids, cancel, reply, options.completion, goes_on=begun is not None)
+        raw = self._generate(window.prompt_ids, cancel, reply, options.completion, begun)
         turn = reply.finished(user, complete=not raw.reason.is_cut_short)
         if _came_to_nothing(raw, turn.reply):
             return TurnResult(None, raw, window.n_dropped, window.dropped_tokens)
@@ -194,11 +202,10 @@ class ChatSession:
         cancel: CancelFlag,
         reply: Reply,
         config: CompletionConfig,
-        *,
-        goes_on: bool = False,
+        begun: Turn | None = None,
     ) -> RawDecodeResult:
         model = self._model
-        tokenizer = _MidText(model.tokenizer) if goes_on else model.tokenizer
+        tokenizer = _MidText(model.tokenizer) if begun else model.tokenizer
         config = replace(config, stop_ids=self._stop_ids)
         n_positions = len(prompt_ids) + (config.max_new_tokens or 0)
         model.check_memory(min(n_positions, model.context_length))
@@ -210,6 +217,7 @@ class ChatSession:
         return run_raw_completion(
             model.producer, tokenizer, prompt_ids, config,
             max_context=model.context_length, cancel=cancel, on_progress=reply.take, probe=model.probe,
+            n_begun=len(begun.generated_ids) if begun else 0,
         )  # fmt: skip
 
     def _fit(self, user: Message, n_turns: int, begun: Turn | None, options: ChatOptions) -> Window:

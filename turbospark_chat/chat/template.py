@@ -14,12 +14,10 @@ from jinja2 import Template, TemplateSyntaxError
 from turbospark_chat.chat.control_guard import ControlGuard
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.message_shape import MessageShape
-from turbospark_chat.chat.rendered_prompt import Control, RenderedPrompt, Segment, Text
+from turbospark_chat.chat.rendered_prompt import RenderedPrompt
 from turbospark_chat.chat.template_environment import TemplateEnvironment
 from turbospark_chat.chat.template_traits import probe_traits
 from turbospark_chat.errors import ModelWarning, TemplateError
-
-__all__ = ["ChatTemplate", "Control", "RenderedPrompt", "Segment", "Text"]
 
 _CHATML = (
     "{% for message in messages %}"

@@ -10,6 +10,8 @@ from turbospark_chat.engine.pressure import MemoryPressure
 from turbospark_chat.engine.sampling_config import SamplingConfig
 from turbospark_chat.errors import SettingError
 
+_LEAST_RATE = 0.01  # tok/s, one in 100 seconds: no thread can wait out the interval of any rate above 0
+
 
 class StopReason(StrEnum):
     """Why a reply ended."""
@@ -62,8 +64,10 @@ class CompletionConfig:
             raise SettingError(f"chunk_size is {self.chunk_size}: give a whole number above 0")
         if "" in self.stop_strings:
             raise SettingError("stop is '': an empty text would end every reply at once; give another")
-        if self.max_tokens_per_sec is not None and not 0.01 <= self.max_tokens_per_sec < float("inf"):
-            raise SettingError(f"max_tokens_per_sec is {self.max_tokens_per_sec}: give 0.01 or more, or none")
+        if self.max_tokens_per_sec is not None and not _LEAST_RATE <= self.max_tokens_per_sec < float("inf"):
+            raise SettingError(
+                f"max_tokens_per_sec is {self.max_tokens_per_sec}: give {_LEAST_RATE} or more, or none"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,6 @@ class ThermalState(IntEnum):
     SERIOUS = 2
     CRITICAL = 3
 
-    @property
-    def label(self) -> str:
-        """The state as users see it: `nominal`, `fair`, `serious` or `critical`."""
-        return self.name.lower()
-
 
 class PressureProbe(Protocol):
     """What reads one system's sensors. A sensor it cannot read is nominal."""

@@ -46,6 +46,7 @@ def run_raw_completion(
     max_context: int,
     cancel: CancelFlag,
     on_progress: ProgressSink,
+    n_begun: int = 0,
     probe: PressureProbe | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> RawDecodeResult:
@@ -54,6 +55,9 @@ def run_raw_completion(
     Cancelling is no error: the result is ordinary, and the next run continues from it. No forward pass starts
     once `cancel` is set. After an exception the producer's record and cache still agree; the last event, on
     every exit, is one Tail.
+
+    Args:
+        n_begun: how many of the prompt's last ids are the reply so far, for the penalties that look at replies only.
 
     Raises:
         EmptyPromptError, ZeroBudgetError, ContextOverflowError: refused before any state was touched.
@@ -64,7 +68,7 @@ def run_raw_completion(
     run = _Run(producer, tokenizer, prompt_ids, config, cancel, on_progress, probe, clock)
     try:
         logits = run.prefill(need_logits=True)
-        reason = StopReason.CANCELLED if logits is None else run.decode(logits, budget)
+        reason = StopReason.CANCELLED if logits is None else run.decode(logits, budget, n_begun)
     finally:
         run.flush()
     return run.result(reason)
@@ -110,7 +114,10 @@ def _admit_prompt(prompt_ids: Sequence[int], n_reserved: int, max_context: int) 
         raise EmptyPromptError
     if len(prompt_ids) + n_reserved > max_context:
         raise ContextOverflowError(
-            len(prompt_ids), n_reserved, max_context, advice="shorten the prompt, or raise `--ctx`"
+            len(prompt_ids),
+            n_reserved,
+            max_context,
+            advice="shorten the prompt, lower `max_tokens`, or raise `--ctx`",
         )
 
 
@@ -189,12 +196,13 @@ class _Run:
         self._history[position:] = chunk
         return logits
 
-    def decode(self, logits: Logits, budget: int) -> StopReason:
+    def decode(self, logits: Logits, budget: int, n_begun: int) -> StopReason:
         """Sample, commit, decide, pace, feed, until a reason to stop. A stopping token is never fed."""
         started = self._clock()
+        n_prompt = len(self._prompt_ids) - n_begun
         try:
             while True:
-                token = self._sampler.sample(logits, self._history, len(self._prompt_ids))
+                token = self._sampler.sample(logits, self._history, n_prompt)
                 reason = self._commit(token, budget)
                 if reason is None and self._pause():
                     reason = StopReason.CANCELLED

@@ -1,7 +1,7 @@
 """The sampling settings: one frozen value, and the one table of their defaults, ranges and help sentences.
 
-Command-line flags, `/set` keys and the README's options table follow `SETTINGS`. Knows no vocabulary, so the
-sampler checks the ids in `logit_bias`. Imports no numpy, because `ts --help` reads the table.
+`/set` and the README's options table follow `SETTINGS`; `flags` repeats its names and helps, held to it by a test.
+Knows no vocabulary, so the sampler checks the ids in `logit_bias`. Imports no numpy.
 """
 
 from collections.abc import Mapping
@@ -150,15 +150,3 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
     {row.name: Setting(name=row.name, **row.metadata) for row in fields(SamplingConfig)}
 )
 """Every sampling setting by name, in the order in which help shows them."""
-
-
-def parse(name: str, text: str) -> SettingValue:
-    """Return the value that `text` spells for the setting `name`.
-
-    Raises:
-        SettingError: no such setting, or not a value of it.
-    """
-    setting = SETTINGS.get(name)
-    if setting is None:
-        raise SettingError(f"unknown setting `{name}`: give one of {', '.join(SETTINGS)}")
-    return setting.parse(text)

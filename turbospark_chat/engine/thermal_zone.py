@@ -31,9 +31,7 @@ def _zone_state(zone: Path) -> ThermalState:
     if temperature is None:
         return state
     for type_file in zone.glob("trip_point_*_type"):
-        kind = (
-            read_text(type_file).strip().rstrip("0123456789")
-        )  # ACPI numbers the active ones: active0, active1
+        kind = read_text(type_file).strip().rstrip("0123456789")  # ACPI numbers some: active0, active1
         trip = _read_temperature(type_file.with_name(type_file.name.removesuffix("type") + "temp"))
         if kind in _TRIPS and trip is not None:
             state_at_trip, margin = _TRIPS[kind]

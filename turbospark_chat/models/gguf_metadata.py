@@ -54,11 +54,8 @@ class GgufMetadata(Mapping[str, Value]):
     """The metadata by key, in the file's order.
 
     An array of numbers is a read-only ndarray, an array of strings a list. Where a string is not UTF-8 it has
-    U+FFFD; `get_pieces` gives an array's exact bytes. Values are decoded at each access, while the file is
-    open: keep a large array rather than asking twice.
-
-    Each `get_*` raises ModelFileError, with the expected and the found type, where the value has another type
-    or the key is missing and no default is given.
+    U+FFFD. Values are decoded at each access, while the file is open: keep a large array rather than asking
+    twice.
     """
 
     def __init__(self, path: Path, data: mmap, fields: Mapping[str, _Field]) -> None:
@@ -107,51 +104,18 @@ class GgufMetadata(Mapping[str, Value]):
         """How many keys there are."""
         return len(self._fields)
 
-    def array_length(self, key: str) -> int | None:
-        """Return the length of an array without decoding it; None for a value that is no array."""
-        return self._fields[key].count
+    def get_int(self, key: str, default: int) -> int:
+        """Return an integer, or `default` where there is no such key.
 
-    def get_int(self, key: str, default: int | None = None) -> int:
-        """Return an integer."""
-        return int(self._checked(key, default, "an integer", int))
-
-    def get_float(self, key: str, default: float | None = None) -> float:
-        """Return a number, also where it is stored as an integer."""
-        return float(self._checked(key, default, "a number", int, float))
-
-    def get_bool(self, key: str, default: bool | None = None) -> bool:
-        """Return a boolean."""
-        return bool(self._checked(key, default, "a boolean", bool))
-
-    def get_str(self, key: str, default: str | None = None) -> str:
-        """Return a string."""
-        return str(self._checked(key, default, "a string", str))
-
-    def get_numbers(self, key: str) -> NDArray[Any]:
-        """Return an array of numbers in the type it is stored in."""
-        numbers: NDArray[Any] = self._checked(key, None, "an array of numbers", np.ndarray)
-        return numbers
-
-    def get_strings(self, key: str) -> list[str]:
-        """Return an array of strings."""
-        return [piece.decode("utf-8", "replace") for piece in self.get_pieces(key)]
-
-    def get_pieces(self, key: str) -> list[bytes]:
-        """Return an array of strings as the bytes in the file."""
-        field = self._fields.get(key)
-        if field is None or field.value_type != _STRING or field.count is None:
-            raise self._mismatch(key, "an array of strings")
-        return split_strings(self._data[field.start : field.end])
-
-    def _checked(self, key: str, default: Any, expected: str, *kinds: type) -> Any:
+        Raises:
+            ModelFileError: a value of another type.
+        """
         value = self.get(key, default)
-        if type(value) not in kinds:  # not isinstance: a bool is no int here
-            raise self._mismatch(key, expected)
+        if type(value) is not int:  # not isinstance: a bool is no int here
+            raise ModelFileError(
+                self._path, f"metadata `{key}` should be an integer, found {self._fields[key]}"
+            )
         return value
-
-    def _mismatch(self, key: str, expected: str) -> ModelFileError:
-        found = self._fields.get(key, "nothing")
-        return ModelFileError(self._path, f"metadata `{key}` should be {expected}, found {found}")
 
 
 def _read_field(cursor: GgufCursor, key: str) -> _Field:

@@ -21,7 +21,6 @@ FLOAT_BYTES = 4  # weights and cache are float32 in memory
 class LoadedModel:
     """Everything a chat needs of a model file. `context_length` is the longest that is exact."""
 
-    path: Path
     config: ModelConfig
     model: Llama
     tokenizer: Tokenizer
@@ -68,7 +67,6 @@ def load_model(path: Path, *, available_bytes: int) -> LoadedModel:
             )
         template = file.metadata.get("tokenizer.chat_template")
         return LoadedModel(
-            path=path,
             config=config,
             model=ARCHITECTURES[config.architecture].build(file, config),
             tokenizer=Tokenizer(vocabulary),

@@ -100,7 +100,8 @@ class Runner(Generic[RecordT, StateT]):
     After every call, also one that raised, the record is as long as the state: a failed forward pass leaves both
     at the position it started from, or, where the state cannot go back there, before it. It belongs to the process
     that built it: worker threads do not survive a fork.
-    With a `pool`, a prompt of another conversation parks the live state instead of throwing it away.
+    With a `pool`, a prompt that a parked state serves better, or that shares nothing with the live state, parks the
+    live one. Where two conversations begin alike and neither is parked, the second still cuts the first.
     """
 
     def __init__(

@@ -1,0 +1,549 @@
+"""The command line without a terminal, in this process: exit codes, streams, help, and that every flag does something.
+
+The model is tiny and babbles; what is asserted is what the flags do to its babble.
+"""
+
+import io
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from terminal_driver import TS, objects
+from tiny_model import CHATML, write_tiny_model
+
+from turbospark_chat import assembly, cli
+from turbospark_chat.errors import DownloadError
+from turbospark_chat.flags import FLAGS
+
+LETTERS = "'abcdefgh':100"  # as a bias: replies are of these letters, and only a limit ends them
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def turns(self) -> list[dict[str, Any]]:
+        return objects(self.out)
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def ts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `ts` with arguments, and bytes on its stdin."""
+
+    def run(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        code = cli.run([str(argument) for argument in arguments])
+        return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def complete(ts: Run, tiny_path: Path) -> Run:
+    """Complete a message with the tiny model; `turns` has the one JSON object."""
+
+    def run(*flags: str, prompt: str = "hello") -> Outcome:
+        outcome = ts("complete", "-m", tiny_path, "--json", "--max-tokens", "40", *flags, prompt)
+        assert (outcome.code, outcome.err) == (0, "")
+        return outcome
+
+    return run
+
+
+def ids(outcome: Outcome) -> list[int]:
+    return list(outcome.turns[0]["token_ids"])
+
+
+# Help and version
+
+
+def test_help_lists_every_command(ts: Run) -> None:
+    outcome = ts("--help")
+    assert outcome.code == 0
+    for command in ("chat", "complete", "pull", "models", "show", "bench"):
+        assert f"\n  {command} " in outcome.out
+
+
+@pytest.mark.parametrize("command", ["chat", "complete"])
+def test_help_of_a_command_lists_every_flag(ts: Run, command: str) -> None:
+    outcome = ts(command, "--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    for flag in FLAGS:
+        assert flag.spelling in outcome.out
+    assert outcome.out == ts(command, "-h").out
+
+
+def test_help_comes_at_once() -> None:  # T77; test_imports says why
+    def seconds() -> float:
+        started = time.monotonic()
+        subprocess.run([TS, "--help"], capture_output=True, check=True)
+        return time.monotonic() - started
+
+    assert any(
+        seconds() < 0.3 for _ in range(20)
+    )  # one quick run shows that it can be; a busy machine delays some
+
+
+def test_version_is_one_line(ts: Run) -> None:
+    outcome = ts("--version")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith("ts ") and outcome.out.count("\n") == 1
+
+
+def test_without_a_command_it_is_a_chat(ts: Run, tiny_path: Path) -> None:
+    flags = ("-m", tiny_path, "--json", "--temperature", "0", "--max-tokens", "3")
+    alone, named = ts(*flags, stdin=b"hello\n"), ts("chat", *flags, stdin=b"hello\n")
+    assert ids(alone) == ids(named)
+
+
+# Complaints: one line on stderr, nothing on stdout, an exit code
+
+
+def damaged_files(folder: Path, sound: Path) -> dict[str, Path]:
+    """Return a file, or none, for every kind of damage."""
+    whole = sound.read_bytes()
+    contents = {
+        "empty.gguf": b"",
+        "text.gguf": b"To be, or not to be.",
+        "cut.gguf": whole[: len(whole) // 2],
+        "header.gguf": whole[:30],
+        "other.gguf": whole.replace(b"llama", b"mamba"),
+        "zeros.gguf": bytes(1000),
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return {name: folder / name for name in contents} | {
+        "a folder": folder,
+        "no such file": folder / "gone.gguf",
+        "no such name": Path("nonesuch"),
+    }
+
+
+@pytest.mark.parametrize("command", [("complete", "hello", "-m"), ("chat", "-m"), ("show",), ("bench",)])
+def test_whatever_is_wrong_with_a_model_file_is_one_line_and_exit_code_3(
+    ts: Run, tmp_path: Path, tiny_path: Path, command: tuple[str, ...]
+) -> None:  # T86, 19, F14
+    for damage, path in damaged_files(tmp_path, tiny_path).items():
+        outcome = ts(*command, path, stdin=b"hello\n")
+        if command == ("show",) and damage == "other.gguf":
+            assert outcome.code == 0 and "runs here" in outcome.out and "mamba" in outcome.out
+            continue
+        assert (outcome.code, outcome.out) == (3, ""), damage
+        assert_is_one_error(outcome.err)
+
+
+def assert_is_one_error(err: str) -> None:
+    assert err.startswith("error: ") and err.endswith("\n") and err.count("\n") == 1, err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("bogus", "No such command 'bogus'"),
+        ("complete --bogus hi", "No such option: --bogus"),
+        ("complete -m", "'-m' requires an argument"),
+        ("complete -m {tiny} hi there", "unexpected extra argument"),
+        ("chat hello", "unexpected extra argument"),
+        ("chat --raw", "No such option: --raw"),
+        ("show", "Missing argument 'MODEL'"),
+        ("complete -m {tiny}", "nothing to answer"),
+        ("complete -m {tiny} --raw --system x hi", "`--raw` uses no template"),
+        ("complete -m {tiny} --on-overflow ask hi", "is for the chat"),
+        ("chat -m {tiny} --on-overflow ask", "needs a terminal"),
+        ("complete -m {tiny} --on-overflow drip hi", "on_overflow is 'drip': give one of drop, error, ask"),
+        ("complete -m {tiny} --power-profile max hi", "power_profile is 'max': give one of performance"),
+        ("complete -m {tiny} --temperature hot hi", "temperature is 'hot': give a number, 0 to 100"),
+        ("complete -m {tiny} --temperature -1 hi", "temperature is -1.0: give a number, 0 to 100"),
+        ("complete -m {tiny} --temperature nan hi", "temperature is nan"),
+        ("complete -m {tiny} --top-p 1.1 hi", "top_p is 1.1: give a number, 0 to 1"),
+        ("complete -m {tiny} --seed -1 hi", "seed is -1"),
+        ("complete -m {tiny} --max-tokens -1 hi", "max_tokens is -1"),
+        ("complete -m {tiny} --max-tokens-per-sec 0 hi", "max_tokens_per_sec is 0.0"),
+        ("complete -m {tiny} --logit-bias 9999:1 hi", "logit_bias names token id 9999"),
+        ("complete -m {tiny} --ctx 0 hi", "ctx is '0'"),
+        ("complete -m {tiny} --ctx many hi", "ctx is 'many'"),
+        ("complete -m {tiny} --ctx 99999999 hi", "ctx is 99999999: give 1 to "),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line_and_exit_code_2(
+    ts: Run, tiny_path: Path, arguments: str, problem: str
+) -> None:  # T14, H14
+    outcome = ts(*(part.format(tiny=tiny_path) for part in arguments.split()))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert_is_one_error(outcome.err)
+    assert problem in outcome.err
+
+
+def test_an_empty_model_is_no_model(ts: Run) -> None:  # `-m "$UNSET"` must not quietly be the default
+    outcome = ts("complete", "-m", "", "hi")
+    assert (outcome.code, outcome.out) == (3, "")
+    assert_is_one_error(outcome.err)
+
+
+def test_an_empty_stop_string_is_refused(ts: Run, tiny_path: Path) -> None:  # C4
+    outcome = ts("complete", "-m", tiny_path, "--stop", "", "hi")
+    assert outcome.code == 2
+    assert_is_one_error(outcome.err)
+
+
+def test_pulling_what_the_catalogue_has_not_names_what_it_has(ts: Run) -> None:
+    outcome = ts("pull", "nonesuch")
+    assert (outcome.code, outcome.out) == (3, "")
+    assert_is_one_error(outcome.err)
+    assert "smollm2" in outcome.err
+
+
+def test_a_download_that_fails_is_one_line_and_exit_code_1(
+    ts: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*arguments: object, **options: object) -> Path:
+        raise DownloadError("cannot fetch smollm2: no network")
+
+    monkeypatch.setenv("TS_MODELS_DIR", str(tmp_path))
+    monkeypatch.setattr("turbospark_chat.launch.pull", fail)
+    outcome = ts("complete", "-q", "hi")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert_is_one_error(outcome.err)
+
+
+def test_a_prompt_that_is_too_long_says_both_numbers_and_is_exit_code_4(
+    ts: Run, tiny_path: Path
+) -> None:  # T62
+    outcome = ts("complete", "-m", tiny_path, "--ctx", "50", "--max-tokens", "8", "x" * 100)
+    assert (outcome.code, outcome.out) == (4, "")
+    assert_is_one_error(outcome.err)
+    n_prompt = len(f"user\n{'x' * 100}\nassistant\n") + 3  # three control tokens
+    assert f"{n_prompt} prompt tokens and 8 for the reply exceed 50" in outcome.err and "--ctx" in outcome.err
+
+
+def test_a_cache_larger_than_the_memory_is_refused_before_any_work(
+    ts: Run, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # T68, G6
+    readings = iter([10**9, 10])  # for the weights, then for the cache
+    opened = partial(assembly.open_chat_model, free_memory=lambda: next(readings))
+    monkeypatch.setattr("turbospark_chat.launch.open_chat_model", opened)
+    outcome = ts("complete", "-m", tiny_path, "--ctx", "4000", "hi")
+    assert (outcome.code, outcome.out) == (4, "")
+    assert_is_one_error(outcome.err)
+    assert "a KV cache of 21 positions needs" in outcome.err
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("odd\n  thing"), MemoryError()])
+def test_even_what_nobody_foresaw_is_one_line(
+    ts: Run, tiny_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise fault
+
+    monkeypatch.setattr("turbospark_chat.launch.open_chat_model", fail)
+    outcome = ts("complete", "-m", tiny_path, "hi")
+    assert (outcome.code, outcome.out) == (4 if isinstance(fault, MemoryError) else 1, "")
+    assert_is_one_error(outcome.err)
+
+
+def test_a_template_that_raises_is_shown_in_its_own_words(ts: Run, tmp_path: Path) -> None:  # T73
+    template = "{{ raise_exception('only poems, please') }}"
+    path = write_tiny_model(tmp_path / "poet.gguf", tokenizer__chat_template=template)
+    outcome = ts("complete", "-m", path, "hi")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert_is_one_error(outcome.err)
+    assert "only poems, please" in outcome.err
+
+
+# Every flag has an effect (T14, T26)
+
+TESTED: set[str] = set()
+
+
+def effect_of(name: str) -> Callable[[Any], Any]:
+    """Note that a test shows the effect of a flag."""
+    TESTED.add(name)
+    return lambda test: test
+
+
+def test_every_flag_has_a_test_that_its_effect_occurs() -> None:
+    assert {flag.name for flag in FLAGS} | {"raw"} == TESTED
+
+
+GREEDY = ("--temperature", "0")
+HOT = ("--temperature", "5", "--min-p", "0", "--top-p", "1", "--top-k", "0")
+
+
+@effect_of("model")
+def test_model_is_the_file_that_answers(ts: Run, tiny_path: Path, tmp_path: Path) -> None:
+    other = write_tiny_model(tmp_path / "other.gguf", seed=1)
+    answers = [ts("complete", "-m", path, "--json", *GREEDY, "hello") for path in (tiny_path, other)]
+    assert [answer.turns[0]["model"] for answer in answers] == ["tiny", "other"]
+    assert ids(answers[0]) != ids(answers[1])
+
+
+@effect_of("temperature")
+def test_temperature_0_is_the_same_whatever_the_seed_and_more_is_not(complete: Run) -> None:
+    assert ids(complete(*GREEDY, "--seed", "1")) == ids(complete(*GREEDY, "--seed", "2"))
+    assert ids(complete(*HOT, "--seed", "1")) != ids(complete(*HOT, "--seed", "2"))
+
+
+@effect_of("seed")
+def test_a_seed_gives_the_same_reply_again_and_none_another(complete: Run) -> None:  # D11
+    assert ids(complete(*HOT, "--seed", "0")) == ids(complete(*HOT, "--seed", "0"))
+    assert ids(complete(*HOT)) != ids(complete(*HOT))
+
+
+@effect_of("top_k")
+@effect_of("top_p")
+@effect_of("min_p")
+@pytest.mark.parametrize("narrowest", [("--top-k", "1"), ("--top-p", "0"), ("--min-p", "1")])
+def test_the_narrowest_choice_is_the_likeliest_token(complete: Run, narrowest: tuple[str, str]) -> None:
+    assert ids(complete(*HOT, *narrowest)) == ids(complete(*GREEDY))
+
+
+@effect_of("repetition_penalty")
+@effect_of("repetition_window")
+def test_repetition_is_penalised_as_far_back_as_the_window(complete: Run) -> None:
+    def n_repeated(*flags: str) -> int:
+        found = ids(complete(*GREEDY, "--logit-bias", LETTERS, *flags))
+        return sum(token in found[max(0, at - 3) : at] for at, token in enumerate(found))
+
+    assert n_repeated("--repetition-penalty", "100", "--repetition-window", "3") == 0
+    assert n_repeated("--repetition-penalty", "100", "--repetition-window", "0") == n_repeated() > 0
+
+
+@effect_of("presence_penalty")
+@effect_of("frequency_penalty")
+@pytest.mark.parametrize("name", ["presence", "frequency"])
+def test_penalties_change_what_is_said_and_negative_ones_the_other_way(complete: Run, name: str) -> None:
+    n_different = [
+        len(set(ids(complete(*GREEDY, "--logit-bias", LETTERS, f"--{name}-penalty", value))))
+        for value in ("2", "-2")
+    ]
+    assert n_different[0] > n_different[1]
+
+
+@effect_of("logit_bias")
+@pytest.mark.parametrize("bias", ["'a':100", '"a":100', "66:100", "{66:100}"])
+def test_a_bias_forces_a_token_named_by_text_or_id(complete: Run, bias: str) -> None:  # D13
+    assert complete("--logit-bias", bias).turns[0]["reply"] == "a" * 40
+
+
+@effect_of("max_tokens")
+@pytest.mark.parametrize("limit", [1, 7])
+def test_max_tokens_ends_the_reply_and_is_named_as_the_reason(complete: Run, limit: int) -> None:  # T69, C11
+    turn = complete("--logit-bias", LETTERS, "--max-tokens", str(limit)).turns[0]
+    assert (turn["new_tokens"], turn["reason"]) == (limit, "max_tokens")
+
+
+def test_without_max_tokens_a_reply_runs_to_the_end_of_the_context(complete: Run) -> None:  # T69
+    turn = complete("--logit-bias", LETTERS, "--max-tokens", "none", "--ctx", "900").turns[0]
+    assert (turn["prompt_tokens"] + turn["new_tokens"], turn["reason"]) == (900, "max_tokens")
+
+
+@effect_of("stop")
+def test_a_reply_ends_where_a_stop_string_would_begin(complete: Run) -> None:  # T70, T71
+    babble = (*GREEDY, "--logit-bias", LETTERS)
+    whole = complete(*babble).turns[0]["reply"]
+    for stops in ([whole[9:12]], ["zzz", whole[20:23], whole[7:9]]):
+        turn = complete(*babble, *(part for stop in stops for part in ("--stop", stop))).turns[0]
+        first_end = min(whole.find(stop) + len(stop) for stop in stops if stop in whole)
+        stopped_by = next(stop for stop in stops if whole[:first_end].endswith(stop))
+        assert turn["reply"] == whole[: first_end - len(stopped_by)]
+        assert turn["reason"] == "stop_string"
+
+
+@effect_of("system")
+def test_system_puts_the_system_prompt_into_the_prompt(complete: Run) -> None:
+    more = len("system\nBe brief\n") + 2  # two control tokens
+    assert (
+        complete("--system", "Be brief").turns[0]["prompt_tokens"]
+        == complete().turns[0]["prompt_tokens"] + more
+    )
+
+
+@effect_of("ctx")
+@effect_of("on_overflow")
+def test_on_overflow_drop_leaves_out_the_oldest_and_says_so_and_error_refuses(
+    ts: Run, tiny_path: Path
+) -> None:
+    chat = ("chat", "-m", tiny_path, "--json", "--logit-bias", LETTERS, "--max-tokens", "10", "--ctx", "120")
+    lines = b"a message of some length\n" * 3
+    dropped = ts(*chat, stdin=lines)  # T63, T65
+    assert dropped.code == 0
+    assert [turn["truncated"] for turn in dropped.turns] == [False, False, True]
+    assert [turn["dropped_turns"] for turn in dropped.turns] == [0, 0, 1]
+    assert dropped.turns[2]["dropped_tokens"] > 0
+    assert dropped.err.count("\n") == 1 and "1 exchange dropped" in dropped.err
+    refused = ts(*chat, "--on-overflow", "error", stdin=lines)
+    assert (refused.code, len(refused.turns)) == (4, 2)
+    assert_is_one_error(refused.err)
+    assert "exceed 120" in refused.err and "--on-overflow drop" in refused.err
+
+
+@effect_of("no_reuse")
+def test_no_reuse_computes_every_prompt_from_its_first_token_with_the_same_reply(
+    ts: Run, tiny_path: Path
+) -> None:  # T55, T61
+    chat = ("chat", "-m", tiny_path, "--json", *GREEDY, "--max-tokens", "30")
+    warm, cold = (ts(*chat, *flags, stdin=b"one\ntwo\nthree\n").turns for flags in ((), ("--no-reuse",)))
+    assert [turn["token_ids"] for turn in warm] == [turn["token_ids"] for turn in cold]
+    assert [turn["reused_prefix_tokens"] for turn in cold] == [0, 0, 0]
+    assert all(turn["reused_prefix_tokens"] > 20 for turn in warm[1:])
+
+
+THINKING = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif") + "{# </think> #}"
+
+
+@effect_of("keep_reasoning")
+def test_keep_reasoning_gives_thinking_back_so_that_none_of_it_is_computed_again(
+    ts: Run, tmp_path: Path
+) -> None:
+    path = write_tiny_model(tmp_path / "thinker.gguf", context_length=4096, tokenizer__chat_template=THINKING)
+    chat = ("chat", "-m", path, "--json", *GREEDY, "--max-tokens", "30", "--logit-bias", LETTERS)
+    kept, dropped = (ts(*chat, *flags, stdin=b"one\ntwo\n").turns for flags in (("--keep-reasoning",), ()))
+    assert kept[0]["reply"] == "" and len(kept[0]["reasoning"]) == 30  # T74: the prompt opened the thought
+    assert kept[1]["reused_prefix_tokens"] == kept[0]["kv_position"]
+    assert dropped[1]["reused_prefix_tokens"] < dropped[0]["prompt_tokens"]
+
+
+@effect_of("power_profile")
+@effect_of("max_tokens_per_sec")
+@pytest.mark.parametrize(
+    ("slow", "rate"),
+    [(("--power-profile", "efficiency"), 10), (("--max-tokens-per-sec", "40"), 40)],
+)
+def test_a_cap_slows_a_reply_down_and_changes_no_token(
+    complete: Run, slow: tuple[str, str], rate: int
+) -> None:
+    flags = (*GREEDY, "--logit-bias", LETTERS, "--max-tokens", "6")
+    fast, paced = complete(*flags), complete(*flags, *slow)
+    assert ids(fast) == ids(paced)
+    assert paced.turns[0]["decode_seconds"] >= 4 / rate * 0.99 > fast.turns[0]["decode_seconds"]
+
+
+@effect_of("json")
+def test_json_is_one_object_a_turn_with_what_the_cache_did(ts: Run, tiny_path: Path) -> None:  # T57, T6
+    chat = ("chat", "-m", tiny_path, "--json", *GREEDY, "--max-tokens", "9", "--logit-bias", LETTERS)
+    outcome = ts(*chat, stdin=b"one\ntwo\n")
+    assert (outcome.code, outcome.err) == (0, "")
+    first, second = outcome.turns
+    assert first.keys() >= {
+        "reply", "reason", "token_ids", "prompt_tokens", "reused_prefix_tokens", "new_tokens", "prefill_seconds",
+        "decode_seconds", "kv_position", "peak_memory_pressure", "model",
+    }  # fmt: skip
+    for turn in (first, second):
+        assert turn["new_tokens"] == len(turn["token_ids"]) == len(turn["reply"]) == 9
+        assert turn["reused_prefix_tokens"] + turn["prefilled_tokens"] == turn["prompt_tokens"]
+        assert turn["kv_position"] == turn["prompt_tokens"] + 8  # the last token was never fed
+    assert second["reused_prefix_tokens"] >= first["prompt_tokens"] + first["new_tokens"] - 1  # T52
+
+
+@effect_of("quiet")
+def test_quiet_leaves_the_reply_on_stdout_and_nothing_on_stderr(ts: Run, tiny_path: Path) -> None:  # T24
+    flags = ("complete", "-m", tiny_path, "--logit-bias", "'a':100", "--max-tokens", "5", "hello")
+    assert ts(*flags, "-q") == Outcome(0, "aaaaa\n", "")
+    assert ts(*flags) == Outcome(0, "aaaaa\n", "[reached the limit of 5 tokens: max_tokens]\n")  # T69
+
+
+@effect_of("debug")
+def test_debug_shows_where_it_went_wrong(ts: Run) -> None:
+    outcome = ts("complete", "-m", "nonesuch", "--debug", "hello")
+    assert outcome.code == 3
+    assert outcome.err.startswith("Traceback") and "\nerror: nonesuch: " in outcome.err
+
+
+@effect_of("raw")
+def test_raw_feeds_the_text_as_it_is_control_tokens_parsed(ts: Run, tiny_path: Path) -> None:
+    flags = ("complete", "-m", tiny_path, "--json", *GREEDY, "--max-tokens", "3")
+    raw = ts(*flags, "--raw", "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+    assert raw.turns == [{**ts(*flags, "hi").turns[0], **timed(raw.turns[0])}]
+    assert ts(*flags, "--raw", "<|im_start|>").turns[0]["prompt_tokens"] == 1
+    assert ts(*flags, "--raw", "hi", stdin=b"\n").turns[0]["prompt_tokens"] == len(
+        "hi\n\n"
+    )  # all of it counts
+
+
+def timed(turn: dict[str, Any]) -> dict[str, Any]:
+    return {name: turn[name] for name in ("prefill_seconds", "decode_seconds")}
+
+
+# Streams
+
+
+def test_thinking_never_comes_to_stdout(ts: Run, tmp_path: Path) -> None:  # T25
+    path = write_tiny_model(tmp_path / "thinker.gguf", tokenizer__chat_template=THINKING)
+    flags = ("complete", "-m", path, "--logit-bias", "'a':100", "--max-tokens", "5", "hello")
+    assert ts(*flags, "-q") == Outcome(0, "\n", "")
+    assert ts(*flags) == Outcome(0, "\n", "aaaaa\n[reached the limit of 5 tokens: max_tokens]\n")
+
+
+def test_a_model_that_says_nothing_is_an_empty_reply(ts: Run, tiny_path: Path) -> None:  # H14
+    flags = ("complete", "-m", tiny_path, "--logit-bias", "1:100", "hello")
+    assert ts(*flags) == Outcome(0, "\n", "")
+    turn = ts(*flags, "--json").turns[0]
+    assert (turn["reply"], turn["new_tokens"], turn["reason"]) == ("", 0, "end_of_turn")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "stdin", "message"),
+    [
+        ("hello", b"", "hello"),
+        ("", b"hello\n", "hello"),  # T22
+        ("hello", b"more\nand more\r\n", "hello\nmore\nand more"),
+        ("", b"two\n\nlines", "two\n\nlines"),
+    ],
+)
+def test_what_is_piped_in_is_added_to_the_prompt(
+    ts: Run, tiny_path: Path, prompt: str, stdin: bytes, message: str
+) -> None:
+    flags = ("complete", "-m", tiny_path, "--json", *GREEDY, "--max-tokens", "8")
+    assert ids(ts(*flags, prompt, stdin=stdin)) == ids(ts(*flags, message))
+
+
+@pytest.mark.parametrize(
+    ("stdin", "n_turns"),
+    [
+        pytest.param(b"", 0, id="T11"),
+        pytest.param(b"hi", 1, id="H5 no newline"),
+        pytest.param(b"one\ntwo\nthree\n", 3, id="T15"),
+        pytest.param(b"one\r\ntwo\r\n", 2, id="CRLF"),
+        pytest.param(b"\n\n  \n\t\nhi\n\n", 1, id="H14 empty lines"),
+        pytest.param(b"a\xff\xfeb\n\xf0\x9f\n\xed\xa0\x80\na\0b\n", 4, id="T45 no UTF-8"),
+        pytest.param(bytes(range(256)).replace(b"\n", b"").replace(b"\r", b""), 1, id="T45 every byte"),
+    ],
+)
+def test_every_line_piped_in_is_a_turn(ts: Run, tiny_path: Path, stdin: bytes, n_turns: int) -> None:
+    outcome = ts("chat", "-m", tiny_path, "--json", "--max-tokens", "4", stdin=stdin)
+    assert (outcome.code, outcome.err, len(outcome.turns)) == (0, "", n_turns)
+
+
+def test_bytes_that_are_no_text_become_replacement_characters(ts: Run, tiny_path: Path) -> None:  # T45
+    flags = ("complete", "-m", tiny_path, "--json", *GREEDY, "--max-tokens", "8")
+    assert ids(ts(*flags, stdin=b"a\xffb")) == ids(ts(*flags, "a\ufffdb"))
+
+
+def test_show_describes_the_file_in_lines_that_are_not_cut(ts: Run, tiny_path: Path) -> None:  # T21
+    outcome = ts("show", tiny_path)
+    assert (outcome.code, outcome.err) == (0, "")
+    rows = dict(line.split(maxsplit=1) for line in outcome.out.splitlines() if line.count(" ") > 0)
+    assert rows["file"].strip() == str(tiny_path)
+    assert rows["architecture"].strip() == "llama"
+
+
+def test_models_lists_the_catalogue(ts: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TS_MODELS_DIR", str(tmp_path))
+    outcome = ts("models")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith("smollm2") and "`ts pull smollm2`" in outcome.out
