@@ -42,32 +42,35 @@ def open_chat_model(
     path: Path,
     *,
     context_length: int | None,
+    template: str | None = None,
     is_raw: bool = False,
     free_memory: FreeMemory = available_memory,
 ) -> ChatModel:
     """Load a model file and make it ready to chat.
 
     Without a `context_length` it is the model's, or as much of it as the free memory holds: a ModelWarning says so.
-    With `is_raw` the model's template is not looked at: only raw text will be completed.
+    `template` takes the place of the model's own. With `is_raw` neither is looked at: only raw text will be
+    completed.
 
     Raises:
         ModelFileError, DoesNotFitError, TemplateError, SettingError: what stands in the way.
     """
     loaded = load_model(path, available_bytes=free_memory())
+    source = _PLAIN_TEMPLATE if is_raw else template or loaded.template
     runner = Runner(loaded.model, KvPrefix)
     tokenizer, vocabulary = loaded.tokenizer, loaded.tokenizer.vocabulary
     return ChatModel(
         producer=runner,
         tokenizer=tokenizer,
         template=ChatTemplate(
-            _PLAIN_TEMPLATE if is_raw else loaded.template,
+            source,
             bos_token=tokenizer.spelling(vocabulary.bos_id),
             eos_token=tokenizer.spelling(vocabulary.eos_ids[0] if vocabulary.eos_ids else None),
             control_spellings=tuple(vocabulary.control_ids),
         ),
         stop_ids=_reasons(loaded.stop_ids),
         context_length=_choose_context(loaded, context_length, free_memory),
-        reasoning_tags=find_tags(loaded.template or ""),
+        reasoning_tags=find_tags(source or ""),
         probe=make_probe(),
         check_memory=_memory_check(loaded, runner, free_memory),
     )

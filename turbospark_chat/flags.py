@@ -33,6 +33,7 @@ def _turn_flag(name: str, metavar: str, help: str, *, is_repeatable: bool = Fals
 FLAGS: Final = (
     Flag("model", "MODEL", "A catalogue name or the path of a GGUF file; the default is smollm2.", short="-m"),
     Flag("system", "TEXT", "The system prompt."),
+    Flag("template", "FILE", "A chat template to use instead of the model's own."),
     Flag("ctx", "N", "Context length in tokens; the model's own, as far as memory allows, if not given."),
     _turn_flag(
         "temperature", "NUMBER", "Randomness: 0 always takes the likeliest token, more is more varied."

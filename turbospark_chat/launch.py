@@ -14,8 +14,9 @@ from typing import Any, TextIO
 
 from turbospark_chat.assembly import describe_model, list_models, open_chat_model
 from turbospark_chat.chat.bias_text import is_text_bias
-from turbospark_chat.chat.chat_session import ChatModel, ChatSession
+from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.options import OPTIONS, ChatOptions
+from turbospark_chat.chat.template import read_template
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult
 from turbospark_chat.chat.window import OverflowPolicy
 from turbospark_chat.engine.model_thread import ModelThread
@@ -53,8 +54,9 @@ def run_chat(flags: Flags) -> int:
 def run_complete(flags: Flags, prompt: str, *, is_raw: bool) -> int:
     """Answer one prompt, read from the command line and stdin."""
     options = _read_options(flags)
-    if is_raw and flags["system"] is not None:
-        raise UsageError("`--raw` uses no template, so `--system` has no place in it; leave one out")
+    for name in ("system", "template"):
+        if is_raw and flags[name] is not None:
+            raise UsageError(f"`--raw` uses no template, so `--{name}` has no place in it; leave one out")
     if options.on_overflow is OverflowPolicy.ASK:
         raise UsageError("`--on-overflow ask` is for the chat; give drop or error")
     text = _read_prompt(prompt, is_raw=is_raw)
@@ -158,7 +160,12 @@ def _fetch(entry: CatalogEntry, *, is_quiet: bool) -> Path:
 def _open_session(
     resolved: ResolvedModel, flags: Flags, options: ChatOptions, *, is_raw: bool = False
 ) -> ChatSession:
-    model: ChatModel = open_chat_model(resolved.path, context_length=_read_ctx(flags["ctx"]), is_raw=is_raw)
+    model = open_chat_model(
+        resolved.path,
+        context_length=_read_ctx(flags["ctx"]),
+        template=None if flags["template"] is None else read_template(flags["template"]),
+        is_raw=is_raw,
+    )
     session = ChatSession(model, system=flags["system"], options=options)
     bias = flags["logit_bias"]
     if bias and is_text_bias(bias):

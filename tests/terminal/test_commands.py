@@ -3,11 +3,13 @@
 import threading
 
 import pytest
+from fakes import ChatBytes
 from scripted_chat import make_session, send, send_and_stop
+from tiny_model import CONTROLS
 
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.options import OPTIONS
-from turbospark_chat.errors import SettingError, UsageError
+from turbospark_chat.errors import SettingError, TemplateError, UsageError
 from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.commands import COMMANDS, parse_command
 from turbospark_chat.terminal.keys import KEY_HELP
@@ -102,7 +104,7 @@ def test_help_lists_every_command_and_key_with_what_it_does():
 
 
 def test_the_commands_are_those_of_the_contract():
-    needs_idle = {"clear", "retry", "continue", "undo", "forget"}
+    needs_idle = {"clear", "retry", "continue", "undo", "forget", "template"}
     assert {name for name, command in COMMANDS.items() if command.needs_idle} == needs_idle
     assert set(COMMANDS) == needs_idle | {"help", "history", "stats", "set", "exit"}
 
@@ -230,3 +232,39 @@ def test_a_changed_option_holds_for_the_next_turn():
     run(context, "/set max_tokens 3")
     result = context.session.send("hi", cancel=threading.Event(), on_event=lambda event: None)
     assert result.turn.reply == Message("assistant", "abc", complete=False)
+
+
+def test_template_shows_the_template_and_takes_another_from_a_file(tmp_path):
+    context = chat("hi", replies=["first", "second"])
+    assert "<|im_start|>" in run(context, "/template")
+    file = tmp_path / "plain.jinja"
+    file.write_text(
+        "{% for m in messages %}[{{ m.content }}]<|im_end|>{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+    )
+    assert run(context, f"/template {file}") == f"using the template in {file}"
+    assert context.asked == ["changed"]
+    send(context.session, "again")
+    producer = context.session._model.producer
+    prompt = ChatBytes(CONTROLS).decode(producer.record)
+    assert prompt == "[hi][first][again]>second"
+
+
+@pytest.mark.parametrize("source", ["{% if %}", None], ids=["E12: syntax error", "no such file"])
+def test_a_template_that_cannot_be_used_changes_nothing(tmp_path, source):
+    context = chat("hi")
+    before = context.session.template
+    file = tmp_path / "broken.jinja"
+    if source is not None:
+        file.write_text(source)
+    with pytest.raises(TemplateError, match="line 1" if source else "cannot read"):
+        run(context, f"/template {file}")
+    assert context.session.template is before
+
+
+def test_another_template_brings_its_own_turn_end():
+    session = make_session("one")
+    assert set(session._stop_ids) == {256, 257}
+    session.set_template(
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{{ add_generation_prompt }}"
+    )
+    assert session._stop_ids == {}

@@ -14,7 +14,7 @@ from turbospark_chat.chat.generated_prompt import NOTHING_SAID, Said, parts_as_g
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.options import ChatOptions, find_option
 from turbospark_chat.chat.prompt_encoder import PromptPart, PromptTokenizer, encode_prompt
-from turbospark_chat.chat.reasoning import ReasoningSplitter, ReasoningTags
+from turbospark_chat.chat.reasoning import ReasoningSplitter, ReasoningTags, find_tags
 from turbospark_chat.chat.reply import Reply
 from turbospark_chat.chat.template import ChatTemplate
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult, TurnsDropped
@@ -69,9 +69,7 @@ class ChatSession:
         self, model: ChatModel, *, system: str | None = None, options: ChatOptions | None = None
     ) -> None:
         self._model = model
-        spellings = model.template.turn_end_spellings()
-        by_template = {model.tokenizer.control_ids[name]: StopReason.END_OF_TURN for name in spellings}
-        self._stop_ids = {**by_template, **model.stop_ids}
+        self._stop_ids = _stop_ids(model)
         self.conversation = Conversation(system=system)
         self.options = options or ChatOptions()
         self._first_turn = 0
@@ -81,6 +79,21 @@ class ChatSession:
     def context_length(self) -> int:
         """The most positions a turn may use."""
         return self._model.context_length
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The chat template in use."""
+        return self._model.template
+
+    def set_template(self, source: str) -> None:
+        """Render with another template from the next turn on.
+
+        Raises:
+            TemplateError: it cannot be parsed; the old one stays.
+        """
+        template = self._model.template.with_source(source)
+        self._model = replace(self._model, template=template, reasoning_tags=find_tags(source))
+        self._stop_ids = _stop_ids(self._model)
 
     def set_option(self, name: str, text: str) -> None:
         """Change an option, from the next turn on, to what a user typed; biases may be given by text.
@@ -259,6 +272,13 @@ class ChatSession:
         # Enough to spell any tag and the white space after it, however the tokenizer cuts them.
         ending = self._model.tokenizer.decode(opening_ids[-16:], show_control=True).rstrip()
         return ReasoningSplitter(tags, inside=tags is not None and ending.endswith(tags.opening))
+
+
+def _stop_ids(model: ChatModel) -> dict[int, StopReason]:
+    """Return the ids that end a reply: those the model names, and those its template ends a turn with."""
+    spellings = model.template.turn_end_spellings()
+    by_template = {model.tokenizer.control_ids[name]: StopReason.END_OF_TURN for name in spellings}
+    return {**by_template, **model.stop_ids}
 
 
 def _came_to_nothing(raw: RawDecodeResult, reply: Message) -> bool:

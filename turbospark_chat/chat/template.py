@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Template, TemplateSyntaxError
@@ -25,6 +26,9 @@ _CHATML = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+
+
+_ANOTHER = "give another template with `--template FILE`"
 
 
 class ChatTemplate:
@@ -49,8 +53,10 @@ class ChatTemplate:
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         self.fallback = "ChatML" if source is None else None
+        self.source = _CHATML if source is None else source
         self._guard = ControlGuard(control_spellings)
-        self._template = _compile(_CHATML if source is None else source, TemplateEnvironment(self._guard))
+        self._template = _compile(self.source, TemplateEnvironment(self._guard))
+        self._control_spellings = control_spellings
         self._specials = {"bos_token": bos_token or "", "eos_token": eos_token or ""}
         self._clock = clock
         self._began = clock()
@@ -61,6 +67,20 @@ class ChatTemplate:
             _warn(
                 "the chat template ignores `add_generation_prompt`: replies may not begin where they should"
             )
+
+    def with_source(self, source: str) -> "ChatTemplate":
+        """Return another template for the same model; this one stays as it is.
+
+        Raises:
+            TemplateError: the new one cannot be parsed.
+        """
+        return ChatTemplate(
+            source,
+            bos_token=self._specials["bos_token"],
+            eos_token=self._specials["eos_token"],
+            control_spellings=self._control_spellings,
+            clock=self._clock,
+        )
 
     def new_session(self) -> None:
         """Set the template's clock to now. Otherwise it stands still, so that prompts begin alike."""
@@ -139,9 +159,21 @@ class ChatTemplate:
         except Exception as error:  # a template can raise whatever an expression can
             problem = " ".join(self._guard.restore(str(error) or type(error).__name__).split())
             raise TemplateError(
-                f"the chat template failed: {problem}; take the last message back, or use `--raw` to skip the template"
+                f"the chat template failed: {problem}; take the last message back, or {_ANOTHER}"
             ) from error
         return self._guard.segments(rendered)
+
+
+def read_template(path: str) -> str:
+    """Return the text of a template file.
+
+    Raises:
+        TemplateError: it cannot be read.
+    """
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise TemplateError(f"{path}: cannot read the template: {error.strerror or error}") from error
 
 
 def _compile(source: str, environment: TemplateEnvironment) -> Template:
@@ -149,14 +181,10 @@ def _compile(source: str, environment: TemplateEnvironment) -> Template:
         return environment.compile_template(source)
     except TemplateSyntaxError as error:
         problem = f"line {error.lineno}: {error.message}"
-        raise TemplateError(
-            f"the chat template cannot be parsed: {problem}; use `--raw` to skip the template"
-        ) from error
+        raise TemplateError(f"the chat template cannot be parsed: {problem}; {_ANOTHER}") from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # beyond what Python compiles
         problem = " ".join(str(error).split()) or type(error).__name__
-        raise TemplateError(
-            f"the chat template cannot be compiled: {problem}; use `--raw` to skip the template"
-        ) from error
+        raise TemplateError(f"the chat template cannot be compiled: {problem}; {_ANOTHER}") from error
 
 
 def _warn(problem: str) -> None:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.options import OPTIONS, find_option
+from turbospark_chat.chat.template import read_template
 from turbospark_chat.errors import UsageError
 from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.keys import KEY_HELP
@@ -192,6 +193,17 @@ def set_(context: CommandContext, argument: str) -> None:
             Text(row.name, "bar.model"), row.show(context.session.options), Text(row.help, "notice")
         )
     context.show(table)
+
+
+@_command("[FILE]", needs_idle=True)
+def template(context: CommandContext, argument: str) -> None:
+    """Show the chat template, or use another from a file."""
+    if argument:
+        context.session.set_template(read_template(argument))
+        context.conversation_changed()
+        context.show(Text(f"using the template in {argument}", "notice"))
+    else:
+        context.show(Text(harmless(context.session.template.source)))
 
 
 @_command()
