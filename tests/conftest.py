@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from tiny_model import write_tiny_model
 
+from turbospark_chat.blas_threads import VARIABLES, default_threads, set_blas_threads
 from turbospark_chat.models.catalog import CATALOG, CatalogEntry, PackagePart
 from turbospark_chat.models.download import pull
 from turbospark_chat.settings import MODELS_DIR_VARIABLE, Locations
+
+set_blas_threads(str(default_threads()))  # before any test imports numpy
 
 _GEMMA3 = CatalogEntry(  # not in the catalogue: its file is read, but its architecture does not run yet
     name="gemma3",
@@ -46,6 +49,8 @@ def isolated_home(
     for kind in ("cache", "config", "data", "state"):
         monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", str(home / kind))
     monkeypatch.setenv(MODELS_DIR_VARIABLE, str(user_locations.models))
+    for name in VARIABLES:
+        monkeypatch.setenv(name, os.environ[name])  # a test that changes it changes it for itself
     return home
 
 

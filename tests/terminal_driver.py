@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 import warnings
 from collections.abc import Callable
@@ -21,9 +22,7 @@ import pexpect
 import pyte
 
 TS = str(Path(sys.executable).with_name("ts"))
-TIMEOUT = float(
-    os.environ.get("T", 60)
-)  # seconds until a condition is given up; only a wrong program gets there
+TIMEOUT = 60.0  # seconds until a condition is given up; only a wrong program gets there
 
 ENTER, CTRL_C, CTRL_D, CTRL_J, UP = "\r", "\x03", "\x04", "\n", "\x1b[A"
 
@@ -185,6 +184,14 @@ class Terminal:
         return self.wait_for(
             lambda seen: f"> {message}" in seen.transcript and not seen.is_idle and seen.n_out >= n_out
         )
+
+    def cook(self) -> None:
+        """Set line mode and echo, as a shell does for itself once a program is stopped."""
+        descriptor = self._child.child_fd
+        attributes = termios.tcgetattr(descriptor)
+        attributes[0] |= termios.ICRNL
+        attributes[3] |= termios.ICANON | termios.ECHO | termios.ISIG
+        termios.tcsetattr(descriptor, termios.TCSANOW, attributes)
 
     def interrupt(self) -> None:
         """Send SIGINT, as `kill` does."""

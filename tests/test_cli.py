@@ -4,6 +4,7 @@ The model is tiny and babbles; what is asserted is what the flags do to its babb
 """
 
 import io
+import os
 import subprocess
 import sys
 import time
@@ -57,7 +58,9 @@ def complete(ts: Run, tiny_path: Path) -> Run:
     """Complete a message with the tiny model; `turns` has the one JSON object."""
 
     def run(*flags: str, prompt: str = "hello") -> Outcome:
-        outcome = ts("complete", "-m", tiny_path, "--json", "--max-tokens", "40", *flags, prompt)
+        outcome = ts(
+            "complete", "-m", tiny_path, "--json", "--ctx", "1000", "--max-tokens", "40", *flags, prompt
+        )
         assert (outcome.code, outcome.err) == (0, "")
         return outcome
 
@@ -373,6 +376,19 @@ def test_system_puts_the_system_prompt_into_the_prompt(complete: Run) -> None:
     )
 
 
+@effect_of("threads")
+def test_threads_is_what_blas_is_told(complete: Run) -> None:
+    complete("--threads", "3")
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
+
+
+@effect_of("template")
+def test_template_takes_the_place_of_the_models_own(complete: Run, tmp_path: Path) -> None:
+    file = tmp_path / "short.jinja"
+    file.write_text("{{ messages[-1].content }}{{ '>' if add_generation_prompt }}")
+    assert complete("--template", str(file)).turns[0]["prompt_tokens"] == len("hello>")
+
+
 @effect_of("ctx")
 @effect_of("on_overflow")
 def test_on_overflow_drop_leaves_out_the_oldest_and_says_so_and_error_refuses(
@@ -547,3 +563,14 @@ def test_models_lists_the_catalogue(ts: Run, monkeypatch: pytest.MonkeyPatch, tm
     outcome = ts("models")
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.startswith("smollm2") and "`ts pull smollm2`" in outcome.out
+
+
+def test_names_and_templates_cannot_drive_the_terminal_through_an_error(ts: Run, tmp_path: Path) -> None:
+    evil = "\x1b]0;PWN\a"
+    missing = ts("complete", "-m", tmp_path / f"{evil}.gguf", "hi")
+    raising = write_tiny_model(
+        tmp_path / "evil.gguf", **{"tokenizer__chat_template": "{{ raise_exception('" + evil + "') }}"}
+    )
+    for outcome in (missing, ts("complete", "-m", raising, "hi")):
+        assert outcome.code in (1, 3)
+        assert "\x1b" not in outcome.err and "\a" not in outcome.err and "PWN" in outcome.err

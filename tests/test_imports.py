@@ -23,6 +23,7 @@ ARROWS = {
     "errors": set(),
     "settings": {"errors"},
     "flags": {"errors"},
+    "blas_threads": {"errors"},
     "engine": {"errors"},
     "models": {"errors"},
     "chat": {"engine", "errors"},
@@ -30,7 +31,7 @@ ARROWS = {
     # The composition root.
     "assembly": {"chat", "engine", "models", "errors", "settings"},
     "launch": {"assembly", "terminal", "chat", "engine", "models", "errors", "settings", "flags"},
-    "cli": {"launch", "errors", "flags"},
+    "cli": {"launch", "terminal", "errors", "flags", "blas_threads"},
 }
 # Who may import a library that the whole program leans on, by the start of the file's path.
 OWNERS = {

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from turbospark_chat import __version__
+from turbospark_chat.blas_threads import set_blas_threads
 from turbospark_chat.errors import ModelWarning, TurboSparkError
 from turbospark_chat.flags import FLAGS, Flag
 
@@ -61,7 +62,8 @@ def run(arguments: list[str]) -> int:
     except TurboSparkError as error:
         return _fail(str(error), error.exit_code, is_debug)
     except _ClickUsageError as error:
-        return _fail(f"{error.format_message().rstrip('.')}; see `ts --help`", EXIT_USAGE, is_debug)
+        command = error.ctx.command_path if error.ctx else "ts"
+        return _fail(f"{error.format_message().rstrip('.')}; see `{command} --help`", EXIT_USAGE, is_debug)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_CANCELLED
     except BrokenPipeError:  # whoever read us has gone: no failure of ours
@@ -88,12 +90,17 @@ _TOP_LEVEL_OPTIONS = ("-h", "--help", "--version", "--install-completion", "--sh
 def _fail(problem: str, exit_code: int, is_debug: bool) -> int:
     if is_debug:
         traceback.print_exc()
-    print("error: " + " ".join(problem.split()), file=sys.stderr)
+    from turbospark_chat.terminal.harmless import harmless
+
+    line = harmless(" ".join(problem.split()))  # names from files and templates are in it
+    print("error: " + (line if len(line) <= 500 else line[:499] + "…"), file=sys.stderr)
     return exit_code
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *rest: object, **named: object) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    from turbospark_chat.terminal.harmless import harmless
+
+    print(harmless(f"warning: {message}"), file=sys.stderr)
 
 
 def _print_version(is_asked: bool) -> None:
@@ -142,6 +149,7 @@ def chat(flags: dict[str, Any]) -> Action:
     """Chat with a model; lines piped in are turns of one conversation."""
 
     def action() -> int:
+        set_blas_threads(flags["threads"])
         from turbospark_chat.launch import run_chat
 
         return run_chat(flags)
@@ -163,6 +171,7 @@ def complete(
     """Answer one prompt and exit."""
 
     def action() -> int:
+        set_blas_threads(flags["threads"])
         from turbospark_chat.launch import run_complete
 
         return run_complete(flags, prompt, is_raw=raw)
@@ -175,6 +184,12 @@ ModelArg = Annotated[
     str, typer.Argument(metavar="MODEL", help="A catalogue name or the path of a GGUF file.")
 ]
 DebugArg = Annotated[bool, typer.Option("--debug", help="Show a traceback where something goes wrong.")]
+
+
+ThreadsArg = Annotated[
+    str | None,
+    typer.Option("--threads", metavar="N", help="Threads to compute with; all cores but one, if not given."),
+]
 
 
 @app.command()
@@ -214,10 +229,11 @@ def show(model: ModelArg, debug: DebugArg = False) -> Action:
 
 
 @app.command()
-def bench(model: ModelArg = "smollm2", debug: DebugArg = False) -> Action:
+def bench(model: ModelArg = "smollm2", threads: ThreadsArg = None, debug: DebugArg = False) -> Action:
     """Measure how fast a model reads and writes on this machine."""
 
     def action() -> int:
+        set_blas_threads(threads)
         from turbospark_chat.launch import run_bench
 
         return run_bench(model)

@@ -62,9 +62,7 @@ def run_complete(flags: Flags, prompt: str, *, is_raw: bool) -> int:
     text = _read_prompt(prompt, is_raw=is_raw)
     resolved = _find_model(flags)
     session = _open_session(resolved, flags, options, is_raw=is_raw)
-    return _script_runner(resolved.name, flags).run(
-        iter([partial(_complete if is_raw else _send, session, text)])
-    )
+    return _run_script(resolved.name, flags, iter([partial(_complete if is_raw else _send, session, text)]))
 
 
 def run_pull(name: str) -> int:
@@ -176,15 +174,17 @@ def _open_session(
 def _read_ctx(text: str | None) -> int | None:
     if text is None:
         return None
-    if not text.isdecimal() or int(text) < 1:
-        raise SettingError(f"ctx is {text!r}: give a whole number above 0")
+    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
+        raise SettingError(f"ctx is {text[:20]!r}: give a whole number above 0")
     return int(text)
 
 
 def _read_prompt(prompt: str, *, is_raw: bool) -> str:
     """Join the prompt argument and what is piped in; a message loses the pipe's last newline, raw text does not."""
     piped = (
-        "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
+        ""
+        if sys.stdin is None or sys.stdin.isatty()
+        else sys.stdin.buffer.read().decode("utf-8-sig", "replace")
     )
     if not is_raw:
         piped = piped.rstrip("\r\n")
@@ -228,7 +228,7 @@ def _run_lines(session: ChatSession, model_name: str, flags: Flags) -> int:
         for line in read_lines(sys.stdin.buffer, prompt=prompt, prompt_stream=sys.stderr):
             yield partial(_send, session, line)
 
-    return _script_runner(model_name, flags).run(turns())
+    return _run_script(model_name, flags, turns())
 
 
 def _send(session: ChatSession, text: str, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
@@ -239,6 +239,10 @@ def _complete(session: ChatSession, text: str, cancel: CancelFlag, on_event: Tur
     return session.complete(text, cancel=cancel, on_event=on_event)
 
 
-def _script_runner(model_name: str, flags: Flags) -> ScriptRunner:
+def _run_script(model_name: str, flags: Flags, turns: Iterator[Generate]) -> int:
     style = ScriptStyle(model_name, is_json=flags["json"], is_quiet=flags["quiet"])
-    return ScriptRunner(ModelThread(), style, out=sys.stdout, err=sys.stderr)
+    thread = ModelThread()
+    try:
+        return ScriptRunner(thread, style, out=sys.stdout, err=sys.stderr).run(turns)
+    finally:
+        thread.close()

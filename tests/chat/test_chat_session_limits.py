@@ -134,7 +134,7 @@ def test_a_policy_that_drops_nothing_names_the_numbers_and_the_option(on_overflo
     with pytest.raises(WindowOverflowError) as caught:
         chat.say("n" * 17)
     assert str(caught.value).startswith(
-        "does not fit the context: 68 prompt tokens and 16 for the reply exceed 64; leave out the oldest 1 of"
+        "does not fit the context: 68 prompt tokens and 16 for the reply exceed 64; leave out its oldest turn"
     )
     assert "`/forget 1` or `--on-overflow drop`" in str(caught.value)
     assert (chat.session.conversation.turns, chat.record, chat.events) == (*before, [])

@@ -113,7 +113,7 @@ def test_a_policy_that_forbids_dropping_says_what_would_help(
     assert str(caught.value) == (
         f"does not fit the context: {whole} prompt tokens and 16 for the reply exceed 64;"
         # Counted from the oldest turn of the conversation, since that is what `/forget` does.
-        " leave out the oldest 2 of its turns with `/forget 2` or `--on-overflow drop`"
+        " leave out its oldest 2 turns with `/forget 2` or `--on-overflow drop`"
     )
 
 

@@ -193,7 +193,7 @@ def test_what_looks_almost_like_a_command_is_a_message(tiny_path: Path, isolated
         rows = leave(chat)
     assert sent(isolated_home) == [*messages, "one\n\nthree"]
     at = rows.index("> one")
-    assert rows[at : at + 3] == ["> one", "", "three"]
+    assert rows[at : at + 3] == ["> one", "", "  three"]
 
 
 def test_an_empty_line_is_nothing_and_ctrl_d_leaves_only_an_empty_one(
@@ -456,3 +456,24 @@ def test_a_long_prompt_shows_how_far_it_is_and_then_only_the_reply(smollm2_path:
         assert re.fullmatch(r"prefill \d+/\d+, [\d.]+ tok/s, [\d.]+ s left", shown.rows[0])
         assert terminal.wait_for_end() == 0
         assert terminal.picture.text == "[reached the limit of 2 tokens: max_tokens]"
+
+
+@pytest.mark.parametrize(
+    "keys", ["abc \x1b[31mred", "\x1b[M\x7f\x7f\x7f", "\x1b[<0;1;1M"], ids=["colour", "X10", "SGR"]
+)
+def test_what_looks_like_a_mouse_harms_nothing(tiny_path: Path, keys: str) -> None:
+    with open_chat(tiny_path, *LETTERS, "--max-tokens", "4") as chat:
+        chat.type(keys)
+        chat.type(CTRL_C)
+        chat.wait_for(lambda seen: seen.input == "")
+        assert chat.ask("hello").n_out == 4
+        assert "Traceback" not in leave(chat) and "error" not in chat.picture.text
+
+
+def test_leaving_while_a_reply_streams_keeps_what_was_shown(tiny_path: Path) -> None:
+    with open_chat(tiny_path, *LETTERS, "--max-tokens-per-sec", "20") as chat:
+        seen = chat.begin("hello", n_out=5)
+        (shown,) = [row for row in seen.transcript.split("\n") if row and row[0] in "abcdefgh"]
+        chat.type("/exit" + ENTER)
+        assert chat.wait_for_end() == 0
+        assert shown in chat.picture.text

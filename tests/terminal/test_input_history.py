@@ -250,15 +250,17 @@ def test_a_file_without_permission_is_left_alone_and_each_problem_said_once(
     assert Path("history").read_bytes() == line("old")
 
 
-def test_a_folder_in_the_files_place_is_said(path):
-    path.mkdir(parents=True)
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_in_the_files_place_is_said_and_never_read(path, make):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    make(path)
     recall = Recall(path)
     assert recall.newest_first == []
     recall.add("one")
     assert recall.newest_first == ["one"]
     assert recall.problems == [
-        f"{path}: cannot read the input history: Is a directory; it is kept as it is",
-        f"{path}: cannot write the input history: Is a directory; it lasts until you leave",
+        f"{path}: cannot read the input history: it is not a regular file; it is kept as it is",
+        f"{path}: cannot write the input history: it is not a regular file; it lasts until you leave",
     ]
 
 

@@ -1,6 +1,7 @@
 """Interrupting: by the key and by `kill`, at every phase, in a terminal and between pipes."""
 
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,6 +47,26 @@ def leave(chat: Terminal) -> str:
     chat.type(CTRL_D)
     assert chat.wait_for_end() == 0
     return chat.picture.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end_puts_the_terminal_right(tiny_path: Path, number: signal.Signals) -> None:
+    shell = '"$@"; code=$?; stty -a | grep -q " icanon" && echo "cooked after $code"'
+    with Terminal("chat", "-m", tiny_path, shell=shell) as chat:
+        chat.wait_for(lambda seen: seen.is_idle)
+        (program,) = psutil.Process(chat.pid).children()
+        program.send_signal(number)
+        chat.wait_for(f"cooked after {128 + number}")
+
+
+def test_a_chat_that_was_stopped_takes_the_terminal_again(tiny_path: Path) -> None:
+    with Terminal("chat", "-m", tiny_path, *GREEDY, *LETTERS, "--max-tokens", "4") as chat:
+        chat.wait_for(lambda seen: seen.is_idle)
+        program = psutil.Process(chat.pid)
+        program.send_signal(signal.SIGSTOP)
+        chat.cook()
+        program.send_signal(signal.SIGCONT)
+        assert chat.ask("hello").n_out == 4
 
 
 # At the prompt

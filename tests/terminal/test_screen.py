@@ -32,6 +32,7 @@ class Chat:
         self.terminal = terminal
         self.actions = Actions()
         self.live, self.bar, self.prompt = "", "the bar", "> "
+        self.errors = []
         self.screen = Screen(
             self.actions,
             live_text=lambda: self.live,
@@ -39,6 +40,7 @@ class Chat:
             status=lambda width: f"{self.bar}, {width} columns",
             history=InMemoryHistory(["earlier"]),
             output=terminal.output,
+            on_error=self.errors.append,
         )
         self.result = None
 

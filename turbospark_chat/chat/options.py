@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
@@ -86,7 +87,9 @@ def find_option(name: str) -> Option:
     """
     row = OPTIONS.get(name.lstrip("-").replace("-", "_"))
     if row is None:
-        raise SettingError(f"unknown setting `{name}`: give one of {', '.join(OPTIONS)}")
+        close = get_close_matches(name, OPTIONS, n=1)
+        advice = f"did you mean `{close[0]}`?" if close else f"give one of {', '.join(OPTIONS)}"
+        raise SettingError(f"unknown setting `{name}`: {advice}")
     return row
 
 
@@ -181,7 +184,7 @@ def _rows() -> list[Option]:
             _choice(PowerProfile), ("completion", "power_profile"),
         ),
         Option(
-            "max_tokens_per_sec", "0.01 or more, or none", "Write at most this many tokens a second.",
+            "max_tokens_per_sec", "0.01 to 1000000, or none", "Write at most this many tokens a second.",
             _rate_or_none, ("completion", "max_tokens_per_sec"),
         ),
     ]  # fmt: skip

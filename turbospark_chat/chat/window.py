@@ -20,6 +20,10 @@ class OverflowPolicy(StrEnum):
     ASK = "ask"
 
 
+def _turns(n_turns: int) -> str:
+    return "turn" if n_turns == 1 else f"{n_turns} turns"
+
+
 class WindowOverflowError(ContextOverflowError):
     """The prompt does not fit.
 
@@ -38,7 +42,7 @@ class WindowOverflowError(ContextOverflowError):
     ) -> None:
         n_oldest = n_left_out + n_droppable
         advice = (
-            f"leave out the oldest {n_oldest} of its turns with `/forget {n_oldest}` or `--on-overflow drop`"
+            f"leave out its oldest {_turns(n_oldest)} with `/forget {n_oldest}` or `--on-overflow drop`"
             if n_droppable
             else "shorten the message, lower `max_tokens`, or raise `--ctx`"
         )

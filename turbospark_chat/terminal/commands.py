@@ -5,6 +5,7 @@ A handler gets a small context and the rest of the line, never the application. 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final, Protocol
 
 from rich.console import Group, RenderableType
@@ -95,8 +96,10 @@ def parse_command(line: str) -> tuple[Command, str] | None:
     name, _, argument = line[1:].partition(" ")
     command = COMMANDS.get(name.strip())
     if command is None:
+        close = get_close_matches(name.strip(), COMMANDS, n=1)
+        advice = f"did you mean `/{close[0]}`?" if close else "`/help` lists them."
         raise UsageError(
-            f"unknown command `/{name.strip()}`: `/help` lists them; a space before `/` sends it as a message"
+            f"unknown command `/{name.strip()}`: {advice} A space before `/` sends it as a message"
         )
     return command, argument.strip()
 
@@ -104,8 +107,8 @@ def parse_command(line: str) -> tuple[Command, str] | None:
 def _count(argument: str, usage: str) -> int:
     if not argument:
         return 1
-    if not argument.isdecimal() or int(argument) < 1:
-        raise UsageError(f"`{usage}` takes a whole number above 0, not `{argument}`")
+    if not argument.isdecimal() or len(argument) > 9 or int(argument) < 1:
+        raise UsageError(f"`{usage}` takes a whole number above 0, not `{argument[:20]}`")
     return int(argument)
 
 

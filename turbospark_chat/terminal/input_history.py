@@ -29,6 +29,7 @@ class JsonLinesHistory(History):
     def load_history_strings(self) -> Iterable[str]:
         """Return the entries, newest first, as prompt_toolkit wants them."""
         try:
+            _refuse_devices(self._path)
             raw = self._path.read_bytes()
         except FileNotFoundError:
             return []
@@ -54,6 +55,7 @@ class JsonLinesHistory(History):
         line = json.dumps({"input": string}, ensure_ascii=False)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            _refuse_devices(self._path)
             # What UTF-8 cannot hold, lone surrogates, is written as backslashes: just as JSON escapes it.
             _append(self._path, line.encode("utf-8", "backslashreplace") + b"\n")
         except OSError as error:
@@ -64,6 +66,12 @@ class JsonLinesHistory(History):
         if problem != self._reported:
             self._reported = problem
             self._on_problem(f"{self._path}: {problem}")
+
+
+def _refuse_devices(path: Path) -> None:
+    """Raise OSError for what is there and no regular file: reading a FIFO or a device may never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def _entry(line: bytes) -> str | None:

@@ -83,6 +83,11 @@ def make_key_bindings(actions: KeyActions, buffer: Buffer) -> KeyBindings:
         pasted_start.note(text)
         buffer.insert_text(text)
 
+    @bindings.add(Keys.Vt100MouseEvent)
+    def _(event: KeyPressEvent) -> None:
+        # The mouse is never asked for: what looks like its report is pasted colour codes, and is passed over.
+        return
+
     @bindings.add("c-c")
     @bindings.add("<sigint>")
     def _(event: KeyPressEvent) -> None:

@@ -20,7 +20,7 @@ from rich.text import Text
 from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.turn_result import ReplyText, TurnEvent, TurnEventSink, TurnResult
 from turbospark_chat.chat.window import OverflowPolicy, WindowOverflowError
-from turbospark_chat.engine.completion import StopReason
+from turbospark_chat.engine.completion import RawDecodeResult, StopReason
 from turbospark_chat.engine.model_thread import Job, ModelThread
 from turbospark_chat.engine.pressure import PressureProbe
 from turbospark_chat.engine.raw_completion import CancelFlag
@@ -30,6 +30,7 @@ from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.commands import Command, parse_command
 from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.input_history import JsonLinesHistory
+from turbospark_chat.terminal.question import Question, parse_answer
 from turbospark_chat.terminal.reply_stream import ReplyStream
 from turbospark_chat.terminal.screen import Screen
 from turbospark_chat.terminal.status_bar import StatusSnapshot, draw_status
@@ -52,16 +53,6 @@ class _Running:
     generate: Generate
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """What the user is asked before `message` can be answered, and what was being `typed` when it came up."""
-
-    prompt: str
-    if_yes: Callable[[], None]
-    message: str
-    typed: str
-
-
 class Repl:
     """One chat, from the first prompt to leaving."""
 
@@ -78,16 +69,21 @@ class Repl:
         reply_stream: TextIO | None = None,
         is_debug: bool = False,
     ) -> None:
-        self._session, self._thread, self._model_name = session, thread, harmless(model_name)
+        self._session, self._thread, self._model_name = (
+            session,
+            thread,
+            " ".join(harmless(model_name).split()),
+        )
         self._painter = Painter(color=is_colored)
         self._reply_stream = None if reply_stream is None else ReplyStream(reply_stream)
         self._is_debug = is_debug
         self._vitals = VitalsMonitor(probe, on_change=lambda: self._screen.invalidate())
         self._totals = Totals()
         self._context_used = 0
+        self._last: RawDecodeResult | None = None  # the turn that the bar describes
         self._running: _Running | None = None
         self._queued: deque[str] = deque()
-        self._question: _Question | None = None
+        self._question: Question | None = None
         self._has_hinted = False  # how to leave, since the last input
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
@@ -99,6 +95,7 @@ class Repl:
             status=self._draw_status,
             history=JsonLinesHistory(locations.history_file, on_problem=self.warn),
             output=output,
+            on_error=self._show_error,
         )
 
     def run(self) -> int:
@@ -125,7 +122,11 @@ class Repl:
         """Take a whole input: an answer, a command or a message. What fails stays in the input."""
         self._has_hinted = False
         if self._question is not None:
-            self._take_answer(self._question, text)
+            is_yes = parse_answer(text)
+            if is_yes is None:
+                self._screen.input_text = text
+            else:
+                self._answer(self._question, is_yes=is_yes)
             return
         try:
             parsed = None if is_pasted else parse_command(text)
@@ -154,6 +155,8 @@ class Repl:
         """End the chat."""
         if self._running is not None:
             self._running.job.cancel()
+            if row := self._running.view.finish():
+                self._screen.write_above(row)
         self._screen.close(0)
 
     # What commands ask for
@@ -182,6 +185,7 @@ class Repl:
     def conversation_changed(self) -> None:
         """Note that turns were taken away."""
         self._context_used = self._session.count_tokens()
+        self._last = None  # what it says of the context is no longer so
         self._screen.invalidate()
 
     def _run_command(self, command: Command, argument: str) -> None:
@@ -199,7 +203,7 @@ class Repl:
             self._queued.append(message)
             self._screen.invalidate()
             return
-        self._say(f"> {message}", "message")
+        self._say("> " + message.replace("\n", "\n  "), "message")
         self._start(message, lambda cancel, sink: self._session.send(message, cancel=cancel, on_event=sink))
 
     def _start(self, message: str, generate: Generate) -> None:
@@ -272,6 +276,7 @@ class Repl:
 
     def _finish_turn(self, result: TurnResult, message: str) -> None:
         self._totals.add(result.raw)
+        self._last = result.raw
         self._context_used = result.raw.kv_position
         if result.turn is None:
             is_cancelled = result.raw.reason is StopReason.CANCELLED
@@ -306,24 +311,18 @@ class Repl:
             self._start(running.message, running.generate)
 
         oldest = "exchange" if error.n_droppable == 1 else f"{error.n_droppable} exchanges"
-        prompt = f"leave out the oldest {oldest}? y/n "
-        self._question = _Question(prompt, drop_and_start_again, running.message, self._screen.input_text)
+        self._question = Question(
+            prompt=f"leave out the oldest {oldest}? y/n ",
+            if_yes=drop_and_start_again,
+            if_no=lambda: self._give_back(running.message),
+            typed=self._screen.input_text,
+        )
         self._screen.input_text = ""
 
-    def _take_answer(self, question: _Question, text: str) -> None:
-        answer = text.strip().lower()
-        if answer in ("y", "yes", "n", "no"):
-            self._answer(question, is_yes=answer.startswith("y"))
-        else:
-            self._screen.input_text = text
-
-    def _answer(self, question: _Question, *, is_yes: bool) -> None:
+    def _answer(self, question: Question, *, is_yes: bool) -> None:
         self._question = None
         self._screen.input_text = question.typed
-        if is_yes:
-            question.if_yes()
-        else:
-            self._give_back(question.message)
+        (question.if_yes if is_yes else question.if_no)()
 
     def _show_error(self, error: BaseException) -> None:
         if self._is_debug:
@@ -342,7 +341,7 @@ class Repl:
             self._session.context_length,
             used,
             self._vitals.latest,
-            self._totals.last,
+            self._last,
             activity,
         )
         return self._painter.render(draw_status(status, width), width=width)

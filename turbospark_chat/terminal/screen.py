@@ -5,8 +5,10 @@ Finished text goes above it, into the scrollback, and is never touched again. Kn
 
 import asyncio
 import os
+import signal
+import threading
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
@@ -49,8 +51,9 @@ class Screen:
         status: Callable[[int], str],
         history: History,
         output: Output,
+        on_error: Callable[[BaseException], None],
     ) -> None:
-        self._output = output
+        self._output, self._on_error = output, on_error
         self._prompt = prompt
         self._buffer = Buffer(multiline=True, history=history)
         live = Window(FormattedTextControl(lambda: ANSI(live_text())), height=1)
@@ -91,9 +94,17 @@ class Screen:
         self._buffer.cursor_position = len(text)
 
     async def run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> int:
-        """Own the terminal until `close`; return the exit code given there."""
+        """Own the terminal until `close`; return the exit code given there.
+
+        SIGTERM and SIGHUP close it too, with 128 and their number: killed outright, it would leave the terminal raw.
+        """
         loop = asyncio.get_running_loop()
-        return await self._app.run_async(pre_run=lambda: on_start(loop))
+        if threading.current_thread() is threading.main_thread():  # the only one that gets signals
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, self.close, 128 + number)
+            loop.add_signal_handler(signal.SIGCONT, self._take_terminal_again)
+        loop.set_exception_handler(self._report)
+        return await self._app.run_async(pre_run=lambda: on_start(loop), set_exception_handler=False)
 
     def close(self, exit_code: int) -> None:
         """End `run`."""
@@ -115,6 +126,17 @@ class Screen:
         self._output.write_raw(text.replace("\n", "\r\n"))
         self._output.flush()
         self._app.invalidate()
+
+    def _take_terminal_again(self) -> None:
+        """Make the terminal raw again: a shell that stopped this program has made it its own meanwhile."""
+        self._app.input.raw_mode().__enter__()  # `run` restores what was there at its own start
+        self._app.renderer.reset()
+        self._app.invalidate()
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Show an error nobody caught; prompt_toolkit's own handler would ask for a key and keep all others."""
+        error = context.get("exception")
+        self._on_error(error if error is not None else RuntimeError(context["message"]))
 
     def stand_aside(self) -> None:
         """Draw nothing until `come_back`, and leave the cursor where something else may write whole lines."""

@@ -36,7 +36,7 @@ class ScriptStyle:
 
 
 def read_lines(stream: BinaryIO, *, prompt: str, prompt_stream: TextIO) -> Iterator[str]:
-    """Yield the lines that hold anything, as text; bytes that are no UTF-8 become U+FFFD.
+    """Yield the lines that hold anything, as text; bytes that are no UTF-8 become U+FFFD, a byte order mark goes.
 
     `prompt` is written to `prompt_stream` before each line, for a person at a terminal without a screen.
     """
@@ -47,7 +47,7 @@ def read_lines(stream: BinaryIO, *, prompt: str, prompt_stream: TextIO) -> Itera
         if not raw:
             prompt_stream.write("\n" if prompt else "")
             return
-        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        line = raw.decode("utf-8-sig", "replace").rstrip("\r\n")
         if line.strip():
             yield line
 
