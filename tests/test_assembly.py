@@ -1,5 +1,6 @@
 """From a model file to something to chat with: what is put together, and that no damage escapes as a traceback."""
 
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_model import CHATML, tiny_metadata, tiny_tensors, write_tiny_model
 
 from turbospark_chat.assembly import describe_model, list_models, open_chat_model
-from turbospark_chat.chat.chat_session import ChatModel
+from turbospark_chat.chat.chat_session import ChatModel, ChatSession
 from turbospark_chat.chat.message import Message
 from turbospark_chat.engine.completion import StopReason
 from turbospark_chat.errors import (
@@ -26,6 +27,7 @@ from turbospark_chat.errors import (
 )
 from turbospark_chat.models.catalog import CATALOG, installed_path
 from turbospark_chat.models.kv_cache import GROWTH_STEP
+from turbospark_chat.models.loader import ARCHITECTURES
 from turbospark_chat.settings import Locations
 
 N_TOKENS = 259  # of the tiny model's vocabulary
@@ -368,3 +370,17 @@ def test_a_file_that_is_no_model_cannot_be_described(tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("hello")
     with pytest.raises(ModelFileError, match="not a GGUF file"):
         describe_model(tmp_path / "text.gguf")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_architecture_reuses_the_whole_first_turn_in_the_second(  # T59
+    tmp_path: Path, architecture: str
+) -> None:
+    path = write_tiny_model(tmp_path / "tiny.gguf", general__architecture=architecture)
+    session = ChatSession(open_chat_model(path, context_length=None))
+    session.set_option("max_tokens", "8")
+    first, second = (
+        session.send(text, cancel=threading.Event(), on_event=lambda event: None).raw
+        for text in ("one", "two")
+    )
+    assert second.reused_prefix_tokens >= first.prompt_tokens + first.new_tokens - 1

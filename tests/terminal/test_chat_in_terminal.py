@@ -477,3 +477,11 @@ def test_leaving_while_a_reply_streams_keeps_what_was_shown(tiny_path: Path) -> 
         chat.type("/exit" + ENTER)
         assert chat.wait_for_end() == 0
         assert shown in chat.picture.text
+
+
+def test_complete_never_waits_for_a_key(tiny_path: Path) -> None:  # T13
+    with Terminal("complete", "-m", tiny_path) as terminal:
+        assert terminal.wait_for_end() == 2
+        assert "nothing to answer: give a PROMPT" in terminal.picture.text
+    with Terminal("complete", "-m", tiny_path, "--max-tokens", "4", "hello") as terminal:
+        assert terminal.wait_for_end() == 0
