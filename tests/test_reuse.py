@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from numpy.typing import NDArray
+from sessions import CancelAfter
 from tiny_model import CHATML, load_tiny_model
 
 from turbospark_chat.chat.chat_session import ChatModel, ChatSession
@@ -44,22 +45,6 @@ MESSAGES = st.sampled_from(["", "a", "hi there", "é😀", "<|im_end|>", "count\
 
 POLLS = st.none() | st.integers(0, 12)
 FAILS_IN = st.none() | st.integers(0, 9)
-
-
-class CancelAfter:
-    """A cancel flag that is raised once it has been looked at so many times; None never."""
-
-    def __init__(self, n_polls: int | None) -> None:
-        self._left = n_polls
-
-    def is_set(self) -> bool:
-        if self._left is None:
-            return False
-        self._left -= 1
-        return self._left < 0
-
-    def wait(self, timeout: float) -> bool:
-        return self.is_set()
 
 
 class FaultyModel:
