@@ -193,6 +193,13 @@ class Terminal:
         attributes[3] |= termios.ICANON | termios.ECHO | termios.ISIG
         termios.tcsetattr(descriptor, termios.TCSANOW, attributes)
 
+    def wait_for_raw_mode(self) -> None:
+        """Wait until the program takes keys as they come: what is typed before is still the line's."""
+        deadline = time.monotonic() + TIMEOUT
+        while termios.tcgetattr(self._child.child_fd)[3] & termios.ICANON:
+            assert time.monotonic() < deadline
+            self.watch(0.005)
+
     def interrupt(self) -> None:
         """Send SIGINT, as `kill` does."""
         os.kill(self.pid, signal.SIGINT)

@@ -490,3 +490,14 @@ def test_a_file_the_system_refuses_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ModelFileError, match="m.gguf: cannot be read: Permission denied"):
         GgufFile.open(path)
+
+
+def test_a_file_cut_short_after_it_was_opened_is_an_error_and_no_crash(tmp_path):
+    path = tmp_path / "model.gguf"
+    write_gguf(path, {"general.architecture": "llama"}, {"x.weight": ("F32", (4096,), np.ones(4096))})
+    with GgufFile.open(path) as file:
+        os.truncate(path, 1000)
+        with pytest.raises(
+            ModelFileError, match="cut short while it was read: `x.weight` needs 16384 bytes, has"
+        ):
+            file.load("x.weight")

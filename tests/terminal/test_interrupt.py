@@ -66,6 +66,7 @@ def test_a_chat_that_was_stopped_takes_the_terminal_again(tiny_path: Path) -> No
         program.send_signal(signal.SIGSTOP)
         chat.cook()
         program.send_signal(signal.SIGCONT)
+        chat.wait_for_raw_mode()
         assert chat.ask("hello").n_out == 4
 
 

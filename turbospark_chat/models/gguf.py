@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from io import BufferedReader
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from types import TracebackType
@@ -47,12 +48,17 @@ class GgufFile:
     """
 
     def __init__(
-        self, path: Path, data: mmap, metadata: GgufMetadata, tensors: Mapping[str, TensorInfo]
+        self,
+        path: Path,
+        file: BufferedReader,
+        data: mmap,
+        metadata: GgufMetadata,
+        tensors: Mapping[str, TensorInfo],
     ) -> None:
         self.path = path
         self.metadata = metadata
         self.tensors = tensors
-        self._data = data
+        self._file, self._data = file, data
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
@@ -68,16 +74,12 @@ class GgufFile:
                 path,
                 f"is part {match[1]} of {match[2]} of one file; join the parts in order with `cat` first",
             )
-        data = _map(path)
-        cursor = GgufCursor(path, data)
-        _check_version(cursor)
-        n_tensors, n_entries = cursor.u64(), cursor.u64()
-        cursor.require(n_tensors * _MIN_TENSOR_INFO + n_entries * _MIN_ENTRY)
-        metadata = GgufMetadata.read(cursor, n_entries)
-        alignment = _alignment(path, metadata)
-        tensors = _read_tensors(cursor, n_tensors, alignment)
-        _check_layout(path, list(tensors.values()), alignment, len(data))
-        return cls(path, data, metadata, tensors)
+        file = _open(path)
+        try:
+            return cls(path, file, *_read_header(path, _map(path, file)))
+        except BaseException:
+            file.close()
+            raise
 
     def __enter__(self) -> Self:
         """Return the file itself."""
@@ -94,6 +96,7 @@ class GgufFile:
 
         Arrays from `tensor_bytes` stay valid: while any is alive, the mapping stays too.
         """
+        self._file.close()
         with suppress(BufferError):
             self._data.close()
 
@@ -125,11 +128,27 @@ class GgufFile:
     def load(self, name: str) -> Floats:
         """Return a tensor's values as a new float32 array in its shape.
 
+        It is read, not taken from the mapping: where another program cuts the file short meanwhile, a read comes up
+        short, and a look at the mapping would kill the process.
+
         Raises:
+            ModelFileError: the file is shorter than when it was opened, or cannot be read.
             UnsupportedModelError: the file has no such tensor, or its type is not read.
         """
         info = self._info(name)
-        return dequantize(self.tensor_bytes(name), info.ggml_type, info.shape)
+        self._check_type(info)
+        blocks = np.empty(info.n_bytes, np.uint8)
+        try:
+            self._file.seek(info.offset)
+            n_read = self._file.readinto(blocks.data)
+        except OSError as error:
+            raise ModelFileError(self.path, f"cannot be read: {error.strerror}") from error
+        if n_read < info.n_bytes:
+            raise ModelFileError(
+                self.path,
+                f"was cut short while it was read: `{name}` needs {info.n_bytes} bytes, has {n_read}",
+            )
+        return dequantize(blocks, info.ggml_type, info.shape)
 
     def _info(self, name: str) -> TensorInfo:
         if name not in self.tensors:
@@ -147,16 +166,34 @@ class GgufFile:
             )
 
 
-def _map(path: Path) -> mmap:
+def _open(path: Path) -> BufferedReader:
     try:
         if not path.is_file():  # opening a pipe would wait for a writer
             raise ModelFileError(path, "not a file" if path.exists() else "no such file")
-        with path.open("rb") as file:
-            return mmap(file.fileno(), 0, access=ACCESS_READ)
+        return path.open("rb")
+    except OSError as error:
+        raise ModelFileError(path, f"cannot be read: {error.strerror}") from error
+
+
+def _map(path: Path, file: BufferedReader) -> mmap:
+    try:
+        return mmap(file.fileno(), 0, access=ACCESS_READ)
     except OSError as error:
         raise ModelFileError(path, f"cannot be read: {error.strerror}") from error
     except ValueError as error:  # what mmap says of 0 bytes
         raise ModelFileError(path, "the file is empty; download it again") from error
+
+
+def _read_header(path: Path, data: mmap) -> tuple[mmap, GgufMetadata, dict[str, TensorInfo]]:
+    cursor = GgufCursor(path, data)
+    _check_version(cursor)
+    n_tensors, n_entries = cursor.u64(), cursor.u64()
+    cursor.require(n_tensors * _MIN_TENSOR_INFO + n_entries * _MIN_ENTRY)
+    metadata = GgufMetadata.read(cursor, n_entries)
+    alignment = _alignment(path, metadata)
+    tensors = _read_tensors(cursor, n_tensors, alignment)
+    _check_layout(path, list(tensors.values()), alignment, len(data))
+    return data, metadata, tensors
 
 
 def _check_version(cursor: GgufCursor) -> None:
