@@ -246,7 +246,7 @@ def test_a_full_context_leaves_the_chat_usable(tiny_path: Path) -> None:  # T63,
         assert full.input == "and one more of that kind"
         chat.type(CTRL_C)
         chat.say("/forget")
-        chat.wait_for("forgot 1 turn")
+        chat.wait_for(lambda seen: "forgot 1 turn" in seen.text and seen.is_idle)
         for recalled in ("/forget", "and one more of that kind"):
             chat.type(UP)
             chat.wait_for(lambda seen, recalled=recalled: seen.input == recalled)

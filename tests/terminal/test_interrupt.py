@@ -108,10 +108,10 @@ def test_a_stopped_reply_stays_in_the_conversation_and_in_the_cache(
         chat.begin("second")
         chat.interrupt()
         second = chat.wait_for(lambda seen: seen.text.count(STOPPED) == 2 and seen.is_idle)
-        # All that was shown but its last letter, which was never fed: "first\n" and its frame take 22 positions.
+        # All of the first turn but the last letter shown, which was never fed.
         assert second.reused[0] == stopped.reused[1] + stopped.n_out - 1
         chat.say("/history")
-        history = chat.wait_for("assistant: ")
+        history = chat.wait_for(lambda seen: "assistant: " in seen.text and seen.is_idle)
         assert f"assistant: {shown} [stopped]" in history.rows
         leave(chat)
 
@@ -229,7 +229,7 @@ def interrupted_prefill(
         chat.wait_for(lambda seen: seen.input == "")
         next_turn = chat.ask("Say hello.")
         chat.say("/history")
-        history = chat.wait_for("assistant: ")
+        history = chat.wait_for(lambda seen: "assistant: " in seen.text and seen.is_idle)
         leave(chat)
         yield Interrupted(reading, first_stop, progress, second_stop, next_turn, history, message)
 

@@ -163,11 +163,11 @@ def test_the_locale_does_not_matter(tiny_path: Path, locale: str) -> None:
 
 @pytest.mark.parametrize("where", ["prompt", "--system", "--stop", "-m"])
 def test_arguments_that_are_no_text_end_in_no_traceback(tiny_path: Path, where: str) -> None:  # T45
-    flags = [TS, "complete", "-m", str(tiny_path), "--max-tokens", "3"]
+    flags = [TS, "complete", "-q", "-m", str(tiny_path), "--max-tokens", "3"]
     more = ["hi", "\udcff"] if where == "prompt" else [where, "a\udcff", "hi"]
     more = more[1:] if where == "prompt" else more
     done = subprocess.run(
         [*flags, *more], capture_output=True, env=environment(), timeout=TIMEOUT, check=False
     )
-    assert done.returncode == (3 if where == "-m" else 0)
-    assert done.stderr.count(b"\n") == 1 and b"Traceback" not in done.stderr
+    assert (done.returncode, done.stderr.count(b"\n")) == ((3, 1) if where == "-m" else (0, 0))
+    assert b"Traceback" not in done.stderr
