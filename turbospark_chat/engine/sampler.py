@@ -15,6 +15,9 @@ from turbospark_chat.engine.sampling_config import SamplingConfig
 from turbospark_chat.errors import ModelWarning, NoFiniteLogitsError, SettingError
 
 Ids = NDArray[np.intp]
+_BLOCK = 64  # scores of which only the largest is looked at first
+_FIRST_SORTED = 256
+
 Scores = NDArray[np.float64]  # logits being worked on; float64, so no step overflows and sums reach 1
 
 
@@ -51,9 +54,9 @@ class Sampler:
         scores = self.process_logits(logits, history, n_prompt)
         if self._config.temperature == 0:
             return int(scores.argmax())
-        ids = self._filter(scores)
-        weights = _weights(scores[ids], self._config.temperature)
-        return int(ids[draw(weights, self._rng.random())])
+        ids, scores = self._filter(scores)
+        index = draw(_weights(scores, self._config.temperature), self._rng.random())
+        return index if ids is None else int(ids[index])
 
     def process_logits(self, logits: Logits, history: Sequence[int], n_prompt: int) -> Scores:
         """Return the scores (n_tokens,) after bias and penalties; `logits` is left as it was.
@@ -96,7 +99,10 @@ class Sampler:
         """Copy the logits of known ids, with NaN and plus infinity replaced."""
         if logits.shape != (self._vocab_size,):
             raise ValueError(f"logits have shape {logits.shape}, not ({self._vocab_size},)")
-        scores = logits[: self._n_tokens].astype(np.float64)  # (n_tokens,), always a copy
+        known = logits[: self._n_tokens]
+        scores = known.astype(np.float64)  # (n_tokens,), always a copy
+        if np.isfinite(known.max(initial=-np.inf)):  # NaN would be the maximum, so there is none to replace
+            return scores
         is_nan = np.isnan(scores)
         if is_nan.any():
             scores[is_nan] = -np.inf
@@ -118,36 +124,71 @@ class Sampler:
         known = (ids >= 0) & (ids < self._n_tokens)
         return ids[known], counts[known]
 
-    def _filter(self, scores: Scores) -> Ids:
-        """Return the ids, ascending, that pass top-k, top-p and min-p; each sees what the one before left."""
+    def _filter(self, scores: Scores) -> tuple[Ids | None, Scores]:
+        """Return the ids, ascending, that pass top-k, top-p and min-p, and their scores; None is every id.
+
+        Each of the three sees what the one before left.
+        """
         config = self._config
-        ids = largest(scores, config.top_k) if config.top_k > 0 else np.arange(scores.size)
+        ids: Ids | None = None
+        if 0 < config.top_k < scores.size:
+            ids = largest(scores, config.top_k)
+            scores = scores[ids]
         if config.top_p < 1:
-            ids = ids[top_p(scores[ids], config.top_p)]
+            ids, scores = _take(ids, scores, top_p(scores, config.top_p))
         if config.min_p > 0:
-            ids = ids[_weights(scores[ids]) >= config.min_p]
-        return ids
+            ids, scores = _take(ids, scores, np.flatnonzero(_weights(scores) >= config.min_p))
+        return ids, scores
+
+
+def _take(ids: Ids | None, scores: Scores, kept: Ids) -> tuple[Ids, Scores]:
+    return kept if ids is None else ids[kept], scores[kept]
 
 
 def largest(scores: Scores, n: int) -> Ids:
     """Return the indexes of the `n` largest scores, ascending; of equal scores the lowest indexes.
 
-    Partitions by value, since `argpartition` leaves it to the machine which of equal scores it keeps.
+    Partitions by value, since `argpartition` leaves it to the machine which of equal scores it keeps; and only what
+    has a chance, since partitioning a whole vocabulary takes a tenth of a decode step.
     """
     if n >= scores.size:
         return np.arange(scores.size)
     if n <= 0:
         return np.arange(0)
+    candidates = np.flatnonzero(scores >= _floor(scores, n))
+    scores = scores[candidates]
     threshold = np.partition(scores, -n)[-n]
     above = np.flatnonzero(scores > threshold)
     equal = np.flatnonzero(scores == threshold)
-    return np.sort(np.concatenate([above, equal[: n - above.size]]))
+    chosen: Ids = candidates[np.sort(np.concatenate([above, equal[: n - above.size]]))]
+    return chosen
 
 
 def top_p(scores: Scores, p: float) -> Ids:
-    """Return the indexes of the fewest largest scores whose probabilities sum to `p`: at least one."""
-    cumulative = np.cumsum(np.sort(_weights(scores))[::-1])
-    return largest(scores, int(np.searchsorted(cumulative, p * cumulative[-1])) + 1)
+    """Return the indexes of the fewest largest scores whose probabilities sum to `p`: at least one.
+
+    Sorts a few of the largest, more only where they do not reach `p`: of a vocabulary, most weigh next to nothing.
+    """
+    weights = _weights(scores)
+    whole, n_sorted = weights.sum(), _FIRST_SORTED
+    while True:
+        ids: Ids = largest(scores, n_sorted)
+        cumulative = np.cumsum(np.sort(weights[ids])[::-1])
+        if ids.size == scores.size:
+            whole = cumulative[-1]
+        if cumulative[-1] >= p * whole:
+            fewest: Ids = ids[largest(scores[ids], int(np.searchsorted(cumulative, p * whole)) + 1)]
+            return fewest
+        n_sorted *= 8
+
+
+def _floor(scores: Scores, n: int) -> float:
+    """Return a number that at least `n` scores reach: the n-th largest of the blocks' largest."""
+    n_blocks = scores.size // _BLOCK
+    if n_blocks < n:
+        return -np.inf
+    largest_of_each = scores[: n_blocks * _BLOCK].reshape(n_blocks, _BLOCK).max(axis=1)
+    return float(np.partition(largest_of_each, -n)[-n])
 
 
 def draw(weights: Scores, u: float) -> int:
@@ -163,5 +204,8 @@ def draw(weights: Scores, u: float) -> int:
 def _weights(scores: Scores, temperature: float = 1.0) -> Scores:
     """Return probabilities relative to the likeliest: exp((scores - max) / temperature)."""
     with np.errstate(over="ignore"):  # a tiny temperature: -inf is the right limit, and exp gives 0
-        exponents: Scores = (scores - scores.max()) / temperature
-    return np.exp(exponents)
+        exponents: Scores = scores - scores.max()
+        if temperature != 1:
+            exponents /= temperature
+    np.exp(exponents, out=exponents)
+    return exponents
