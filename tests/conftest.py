@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from tiny_model import write_tiny_model
 
-from turbospark_chat.blas_threads import VARIABLES, default_threads, set_blas_threads
 from turbospark_chat.models.catalog import CATALOG, CatalogEntry, PackagePart
 from turbospark_chat.models.download import pull
-from turbospark_chat.settings import MODELS_DIR_VARIABLE, Locations
+from turbospark_chat.models.kernel_library import KernelLibrary
+from turbospark_chat.models.loader import Arithmetic
+from turbospark_chat.settings import CACHE_DIR_VARIABLE, MODELS_DIR_VARIABLE, Locations
+from turbospark_chat.threads import BLAS_VARIABLES, physical_cores, set_blas_threads
 
-set_blas_threads(str(default_threads()))  # before any test imports numpy
+set_blas_threads(max(1, physical_cores() - 1))  # before any test imports numpy
 
 _GEMMA3 = CatalogEntry(  # not in the catalogue: its file is read, but its architecture does not run yet
     name="gemma3",
@@ -39,19 +41,38 @@ def user_locations() -> Locations:
     return Locations.of_user()
 
 
+@pytest.fixture(scope="session")
+def cache_folder(user_locations: Locations, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a cache with the user's own compiled kernels in it, and nothing of the vocabularies tests make up."""
+    folder = tmp_path_factory.mktemp("cache")
+    user_locations.kernels.mkdir(parents=True, exist_ok=True)
+    (folder / "kernels").symlink_to(user_locations.kernels)
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def isolated_home(
-    user_locations: Locations, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    user_locations: Locations,
+    cache_folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
-    """Give each test an empty home folder, but the one shared models folder."""
+    """Give each test an empty home folder, but the shared models and compiled kernels."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(home))
     for kind in ("cache", "config", "data", "state"):
         monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", str(home / kind))
     monkeypatch.setenv(MODELS_DIR_VARIABLE, str(user_locations.models))
-    for name in VARIABLES:
+    monkeypatch.setenv(CACHE_DIR_VARIABLE, str(cache_folder))
+    for name in BLAS_VARIABLES:
         monkeypatch.setenv(name, os.environ[name])  # a test that changes it changes it for itself
     return home
+
+
+@pytest.fixture(scope="session")
+def compiled(user_locations: Locations) -> Arithmetic:
+    """Return the arithmetic of the shared kernels: two threads, so that they have to wait for each other."""
+    return Arithmetic(KernelLibrary(user_locations.kernels), n_threads=2)
 
 
 @pytest.fixture

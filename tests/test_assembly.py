@@ -1,8 +1,10 @@
 """From a model file to something to chat with: what is put together, and that no damage escapes as a traceback."""
 
+import gc
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,10 @@ import pytest
 from gguf_file import Tensor, write_gguf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_model import CHATML, tiny_metadata, tiny_tensors, write_tiny_model
+from tiny_model import CHATML, COMPILED_SIZES, SIZES, Sizes, tiny_metadata, tiny_tensors, write_tiny_model
 
-from turbospark_chat.assembly import describe_model, list_models, open_chat_model
+from turbospark_chat import assembly
+from turbospark_chat.assembly import choose_arithmetic, describe_model, list_models, open_chat_model
 from turbospark_chat.chat.chat_session import ChatModel, ChatSession
 from turbospark_chat.chat.message import Message
 from turbospark_chat.engine.completion import StopReason
@@ -25,10 +28,12 @@ from turbospark_chat.errors import (
     TemplateError,
     TurboSparkError,
 )
+from turbospark_chat.models import kernel_library
 from turbospark_chat.models.catalog import CATALOG, installed_path
 from turbospark_chat.models.kv_cache import GROWTH_STEP
-from turbospark_chat.models.loader import ARCHITECTURES
-from turbospark_chat.settings import Locations
+from turbospark_chat.models.loader import ARCHITECTURES, Arithmetic, LoadedModel
+from turbospark_chat.settings import ARITHMETIC_VARIABLE, CACHE_DIR_VARIABLE, Locations
+from turbospark_chat.threads import physical_cores
 
 N_TOKENS = 259  # of the tiny model's vocabulary
 POSITION_BYTES = 2 * 2 * 2 * 8 * 4  # keys and values of its two layers, two heads of 8 numbers, float32
@@ -102,6 +107,88 @@ def test_a_file_without_a_template_gets_one_and_says_so(tmp_path: Path) -> None:
 def test_raw_text_needs_no_template(source: str | None, tmp_path: Path) -> None:  # E12
     path = write_tiny_model(tmp_path / "tiny.gguf", tokenizer__chat_template=source)
     assert open_model(path, is_raw=True).tokenizer.n_tokens == N_TOKENS
+
+
+# --- what computes ---
+
+
+@pytest.fixture
+def compiled_path(tmp_path: Path) -> Path:
+    return write_tiny_model(tmp_path / "compiled.gguf", kind="Q4_1", sizes=COMPILED_SIZES)
+
+
+def test_a_chat_model_says_what_computes_it(path: Path, compiled_path: Path, compiled: Arithmetic) -> None:
+    n_cores = physical_cores()
+    default = f"compiled, {n_cores} thread" + "s" * (n_cores > 1)
+    assert open_model(compiled_path).arithmetic == default
+    assert open_chat_model(compiled_path, context_length=None, arithmetic=compiled).arithmetic == (
+        "compiled, 2 threads"
+    )
+    assert open_model(path).arithmetic == "numpy, float32"
+
+
+def test_the_environment_can_ask_for_numpy(compiled_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ARITHMETIC_VARIABLE, "numpy")
+    assert open_model(compiled_path).arithmetic == "numpy, float32"
+    assert dict(describe_model(compiled_path))["arithmetic"] == "numpy, in float32: as asked"
+
+
+def test_without_a_number_there_is_a_thread_for_each_core() -> None:
+    assert choose_arithmetic().n_threads == physical_cores()
+    assert choose_arithmetic(3).n_threads == 3
+
+
+@pytest.mark.parametrize("opens", [open_model, describe_model])
+def test_an_arithmetic_that_does_not_exist_is_refused(
+    opens: Callable[[Path], Any], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ARITHMETIC_VARIABLE, "fast")
+    with pytest.raises(SettingError, match="TS_ARITHMETIC is 'fast': give compiled or numpy"):
+        opens(path)
+
+
+def test_kernels_that_cannot_be_compiled_leave_numpy_to_compute_and_the_progress_at_its_end(
+    compiled_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str) -> bytes:
+        raise kernel_library.KernelsUnavailableError(f"`{name}` cannot be compiled: no such processor")
+
+    monkeypatch.setenv(CACHE_DIR_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(kernel_library, "_compile", fail)
+    heard: list[tuple[int, int]] = []
+    arithmetic = choose_arithmetic(1, on_compile=lambda done, total: heard.append((done, total)))
+    with pytest.warns(
+        ModelWarning, match="numpy computes, which is slower: `run` cannot be compiled: no such"
+    ):
+        model = open_chat_model(compiled_path, context_length=None, arithmetic=arithmetic)
+    assert model.arithmetic == "numpy, float32"
+    n_kernels = heard[0][1]
+    assert heard == [(0, n_kernels), (n_kernels, n_kernels)]  # so that no line is left on a screen
+
+
+@pytest.mark.parametrize("was_enabled", [True, False], ids=["on", "off"])
+@pytest.mark.parametrize("name", ["tiny.gguf", "no such file"])
+def test_garbage_collection_rests_while_a_model_loads_and_is_as_before_afterwards(
+    was_enabled: bool, name: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, during = assembly.load_model, []
+
+    def watch(*arguments: Any, **options: Any) -> LoadedModel:
+        during.append(gc.isenabled())
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(assembly, "load_model", watch)
+    try:
+        if not was_enabled:
+            gc.disable()
+        if name == path.name:
+            open_model(path)
+        else:
+            with pytest.raises(ModelFileError):
+                open_model(path.with_name(name))
+        assert (during, gc.isenabled()) == ([False], was_enabled)
+    finally:
+        gc.enable()
 
 
 # --- memory and context ---
@@ -321,7 +408,7 @@ def test_metadata_of_any_kind_ends_in_no_other_error(damaged: Path, changes: dic
 
 
 def test_every_catalogue_model_is_listed_with_how_to_get_it(tmp_path: Path) -> None:
-    locations = Locations(models=tmp_path, history_file=tmp_path / "history")
+    locations = replace(Locations.of_user(), models=tmp_path)
     assert [row[:2] for row in list_models(locations)] == [(name, f"`ts pull {name}`") for name in CATALOG]
     for entry in CATALOG.values():
         with installed_path(entry, locations).open("wb") as file:
@@ -340,6 +427,40 @@ def test_a_model_is_described_in_its_own_numbers(path: Path) -> None:
     assert rows["stop tokens"] == "<|im_end|>"
     assert rows["tensors"] == "20 F32"
     assert rows["runs here"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "arithmetic", "position_kb"),
+    [
+        pytest.param(
+            {**COMPILED_SIZES, "layers": 128}, "compiled, on the weights as they are",
+            2 * 128 * 2 * (2 * 16 + 4) / 1e3, id="compiled",
+        ),
+        pytest.param(
+            {**SIZES, "layers": 128}, "numpy, in float32: heads of 8 numbers, not of a multiple of 16",
+            2 * 128 * 2 * 8 * 4 / 1e3, id="numpy",
+        ),
+    ],
+)  # fmt: skip
+def test_a_model_is_described_with_what_computes_it_and_the_memory_that_takes(
+    sizes: Sizes, arithmetic: str, position_kb: float, tmp_path: Path
+) -> None:
+    path = write_tiny_model(tmp_path / "tiny.gguf", kind="F16", sizes=sizes)
+    rows = dict(describe_model(path))
+    n_bytes = path.stat().st_size
+    if arithmetic.startswith("numpy"):
+        tensors = tiny_tensors(N_TOKENS, sizes=sizes).values()
+        n_bytes = sum(values.nbytes for _, _, values in tensors if not isinstance(values, bytes))
+    assert rows["arithmetic"] == arithmetic
+    assert rows["weights in memory"] == f"{n_bytes / 1e6:,.0f} MB" != "0 MB"
+    assert rows["KV cache"] == f"{position_kb:,.0f} kB a position" != "0 kB a position"
+
+
+def test_describing_a_model_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_DIR_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(kernel_library.KernelLibrary, "load", None)
+    describe_model(write_tiny_model(tmp_path / "tiny.gguf", sizes=COMPILED_SIZES))
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize(
@@ -372,11 +493,12 @@ def test_a_file_that_is_no_model_cannot_be_described(tmp_path: Path) -> None:
         describe_model(tmp_path / "text.gguf")
 
 
+@pytest.mark.parametrize("sizes", [SIZES, COMPILED_SIZES], ids=["numpy", "compiled"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_architecture_reuses_the_whole_first_turn_in_the_second(  # T59
-    tmp_path: Path, architecture: str
+    tmp_path: Path, architecture: str, sizes: Sizes
 ) -> None:
-    path = write_tiny_model(tmp_path / "tiny.gguf", general__architecture=architecture)
+    path = write_tiny_model(tmp_path / "tiny.gguf", sizes=sizes, general__architecture=architecture)
     session = ChatSession(open_chat_model(path, context_length=None))
     session.set_option("max_tokens", "8")
     first, second = (

@@ -3,8 +3,11 @@
 The model is tiny and babbles; what is asserted is what the flags do to its babble.
 """
 
+import errno
 import io
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -15,12 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal_driver import TS, objects
-from tiny_model import CHATML, write_tiny_model
+from terminal_driver import TS, Terminal, environment, objects, run_ts
+from tiny_model import CHATML, COMPILED_SIZES, write_tiny_model
 
 from turbospark_chat import assembly, cli
 from turbospark_chat.errors import DownloadError
 from turbospark_chat.flags import FLAGS
+from turbospark_chat.models import sealed_file
+from turbospark_chat.models.loader import Arithmetic, load_model
+from turbospark_chat.settings import ARITHMETIC_VARIABLE, CACHE_DIR_VARIABLE, Locations
+from turbospark_chat.threads import physical_cores
 
 LETTERS = "'abcdefgh':100"  # as a bias: replies are of these letters, and only a limit ends them
 
@@ -51,6 +58,13 @@ def ts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> R
         return Outcome(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def kernels_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of a tiny model that kernels take."""
+    path = tmp_path_factory.mktemp("models") / "kernels.gguf"
+    return write_tiny_model(path, kind="Q4_1", sizes=COMPILED_SIZES)
 
 
 @pytest.fixture
@@ -382,6 +396,31 @@ def test_threads_is_what_blas_is_told(complete: Run) -> None:
     assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
 
 
+@effect_of("threads")
+@pytest.mark.parametrize("command", ["complete", "chat"])
+@pytest.mark.parametrize(
+    ("flags", "arithmetic"),
+    [
+        (("--threads", "1"), "compiled, 1 thread"),
+        (("--threads", "3"), "compiled, 3 threads"),
+        ((), f"compiled, {physical_cores()} thread{'s' * (physical_cores() > 1)}"),
+    ],
+    ids=["one", "three", "a thread for each core"],
+)
+def test_threads_is_on_how_many_the_kernels_run(
+    ts: Run, kernels_path: Path, command: str, flags: tuple[str, ...], arithmetic: str
+) -> None:
+    outcome = ts(command, "-m", kernels_path, "--json", "--max-tokens", "2", *flags, stdin=b"hello\n")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert [turn["arithmetic"] for turn in outcome.turns] == [arithmetic]
+
+
+def test_however_many_threads_the_reply_is_the_same(ts: Run, kernels_path: Path) -> None:
+    flags = ("complete", "-m", kernels_path, "--json", *GREEDY, "--max-tokens", "30", "hello")
+    replies = [ids(ts(*flags, "--threads", n)) for n in ("1", "2", "5")]
+    assert replies[0] == replies[1] == replies[2]
+
+
 @effect_of("template")
 def test_template_takes_the_place_of_the_models_own(complete: Run, tmp_path: Path) -> None:
     file = tmp_path / "short.jinja"
@@ -493,6 +532,98 @@ def test_raw_feeds_the_text_as_it_is_control_tokens_parsed(ts: Run, tiny_path: P
 
 def timed(turn: dict[str, Any]) -> dict[str, Any]:
     return {name: turn[name] for name in ("prefill_seconds", "decode_seconds")}
+
+
+# What computes, and the cache of kernels
+
+
+@pytest.mark.parametrize(
+    ("asked", "arithmetic"), [("numpy", "numpy, float32"), ("compiled", "compiled, 2 threads")]
+)
+def test_the_environment_chooses_the_arithmetic_and_the_object_says_which(
+    ts: Run, kernels_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, arithmetic: str
+) -> None:
+    monkeypatch.setenv(ARITHMETIC_VARIABLE, asked)
+    outcome = ts("complete", "-m", kernels_path, "--json", "--max-tokens", "2", "--threads", "2", "hi")
+    assert (outcome.code, outcome.err, outcome.turns[0]["arithmetic"]) == (0, "", arithmetic)
+
+
+def test_a_model_that_kernels_do_not_take_is_answered_by_numpy_without_a_word(complete: Run) -> None:
+    assert complete().turns[0]["arithmetic"] == "numpy, float32"
+
+
+@pytest.mark.parametrize(
+    "command", [("complete", "-m", "{path}", "hi"), ("chat", "-m", "{path}"), ("show", "{path}")]
+)
+def test_an_arithmetic_that_does_not_exist_is_one_line_and_exit_code_2(
+    ts: Run, kernels_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv(ARITHMETIC_VARIABLE, "fast")
+    outcome = ts(*(part.format(path=kernels_path) for part in command), stdin=b"hi\n")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert_is_one_error(outcome.err)
+    assert "TS_ARITHMETIC is 'fast': give compiled or numpy" in outcome.err
+
+
+COMPILING = "compiling for this processor, once: "
+
+
+def test_only_the_very_first_run_compiles_and_a_terminal_sees_how_far_it_is(
+    kernels_path: Path, tmp_path: Path
+) -> None:
+    env = environment(**{CACHE_DIR_VARIABLE: str(tmp_path / "cache")})
+    arguments = ("complete", "-m", kernels_path, *GREEDY, "--logit-bias", LETTERS, "--max-tokens", "9", "hi")
+    shown = []
+    for is_first in (True, False):
+        with Terminal(*arguments, env=env) as terminal:
+            assert terminal.wait_for_end() == 0
+            counts = re.findall(f"{COMPILING}(\\d+) of (\\d+)", terminal.written.decode())
+            n_kernels = len(counts)
+            assert counts == [(str(nth), str(n_kernels)) for nth in range(1, n_kernels + 1)]
+            assert (n_kernels > 0) is is_first
+            shown.append(terminal.picture.text)
+    assert shown[0] == shown[1]  # nothing of the line is left
+    assert "compiling" not in shown[0] and "[reached the limit of 9 tokens" in shown[0]
+
+
+@pytest.fixture
+def lacking_one(kernels_path: Path, compiled: Arithmetic, user_locations: Locations, tmp_path: Path) -> Path:
+    """Return a cache that has every kernel but one."""
+    load_model(kernels_path, available_bytes=10**9, arithmetic=compiled)
+    kernels = shutil.copytree(user_locations.kernels, tmp_path / "cache" / "kernels")
+    for path in kernels.glob("*/swiglu.o"):
+        path.unlink()
+    return tmp_path / "cache"
+
+
+def test_a_file_or_a_user_who_wants_quiet_gets_no_line(kernels_path: Path, lacking_one: Path) -> None:
+    env = environment(**{CACHE_DIR_VARIABLE: str(lacking_one)})
+    arguments = ("complete", "-m", kernels_path, "--max-tokens", "1", "--logit-bias", LETTERS)
+    answered = run_ts(*arguments, "hi", env=env)
+    assert (answered.returncode, answered.stderr) == (0, b"[reached the limit of 1 tokens: max_tokens]\n")
+    (kernel,) = lacking_one.glob("kernels/*/swiglu.o")  # it was compiled, and kept
+    kernel.unlink()
+    with Terminal(*arguments, "-q", "hi", env=env) as terminal:
+        assert terminal.wait_for_end() == 0
+        assert COMPILING not in terminal.written.decode()
+    assert kernel.exists()
+
+
+def test_with_a_cache_that_cannot_be_written_it_still_answers(
+    ts: Run, kernels_path: Path, lacking_one: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ("complete", "-m", kernels_path, "--json", *GREEDY, "--max-tokens", "9", "hello")
+    expected = ts(*flags)
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setenv(CACHE_DIR_VARIABLE, str(lacking_one))
+    monkeypatch.setattr(sealed_file.tempfile, "NamedTemporaryFile", refuse)
+    outcome = ts(*flags)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.turns == [{**expected.turns[0], **timed(outcome.turns[0])}]
+    assert list(lacking_one.glob("kernels/*/swiglu.o")) == []
 
 
 # Streams

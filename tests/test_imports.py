@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tiny_model import COMPILED_SIZES, write_tiny_model
 
 import turbospark_chat
 
@@ -23,24 +25,27 @@ ARROWS = {
     "errors": set(),
     "settings": {"errors"},
     "flags": {"errors"},
-    "blas_threads": {"errors"},
+    "threads": {"errors"},
     "engine": {"errors"},
     "models": {"errors"},
     "chat": {"engine", "errors"},
     "terminal": {"chat", "engine", "errors", "settings"},
     # The composition root.
-    "assembly": {"chat", "engine", "models", "errors", "settings"},
-    "launch": {"assembly", "terminal", "chat", "engine", "models", "errors", "settings", "flags"},
-    "cli": {"launch", "terminal", "errors", "flags", "blas_threads"},
+    "assembly": {"chat", "engine", "models", "errors", "settings", "threads"},
+    "launch": {"assembly", "bench", "terminal", "chat", "engine", "models", "errors", "settings", "flags"}
+    | {"threads"},
+    "bench": {"assembly", "chat", "engine", "models", "errors", "settings", "threads"},
+    "cli": {"launch", "terminal", "errors", "flags", "threads"},
 }
 # Who may import a library that the whole program leans on, by the start of the file's path.
 OWNERS = {
-    "numba": ("models/kernels",),
+    "numba": ("models/kernels/",),
+    "llvmlite": ("models/kernels/",),
     "typer": ("cli.py",),
     "click": (),
     "prompt_toolkit": ("terminal/",),
     "rich": ("terminal/",),
-    "numpy": ("engine/", "models/"),
+    "numpy": ("bench/", "engine/", "models/"),
     "tokenizers": ("models/",),
     "jinja2": ("chat/",),
     "psutil": ("engine/", "terminal/"),
@@ -49,8 +54,8 @@ OWNERS = {
 PRINTS = ("cli.py", "launch.py", "terminal/")
 MAX_MODULE_LINES = 350
 MAX_FUNCTION_LINES = 55
-HEAVY = {"numpy", "jinja2", "prompt_toolkit", "tokenizers", "psutil", "numba"}
-HEAVY_PARTS = ("engine", "models", "chat", "terminal", "assembly", "launch")
+HEAVY = {"numpy", "jinja2", "prompt_toolkit", "tokenizers", "psutil", "numba", "llvmlite"}
+HEAVY_PARTS = ("engine", "models", "chat", "terminal", "assembly", "bench", "launch")
 
 
 def name_of(path: Path) -> str:
@@ -117,8 +122,12 @@ def test_the_sandbox_is_there_to_be_found():
 def test_modules_and_functions_fit_their_sizes(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_MODULE_LINES
     functions = [n for n in ast.walk(parse(path)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    sizes = {function.name: function.end_lineno - function.lineno + 1 for function in functions}
-    assert {name: size for name, size in sizes.items() if size > MAX_FUNCTION_LINES} == {}
+    lines = {function: function.end_lineno - function.lineno + 1 for function in functions}
+    own = {  # functions within count for themselves
+        function.name: n_lines - sum(lines.get(node, 0) for node in function.body)
+        for function, n_lines in lines.items()
+    }
+    assert {name: n_lines for name, n_lines in own.items() if n_lines > MAX_FUNCTION_LINES} == {}
 
 
 def public_definitions(body: list[ast.stmt], *, of: str = "") -> Iterator[tuple[str, ast.AST]]:
@@ -148,7 +157,7 @@ def test_docstring_examples_run(path):
     assert (failed, attempted > 0) == (0, True)
 
 
-def modules_after(statement: str) -> set[str]:
+def modules_after(statement: str, **variables: str) -> set[str]:
     """Return the modules a new interpreter has loaded after a statement, without those it starts with."""
     script = f"""
 import sys
@@ -160,9 +169,20 @@ except SystemExit as end:
 sys.stderr.write("\\n".join(set(sys.modules) - before))
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script],
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     return set(done.stderr.splitlines())
+
+
+def modules_after_ts(*arguments: str, **variables: str) -> set[str]:
+    statement = f"sys.argv = {['ts', *arguments]}; from turbospark_chat.cli import main; main()"
+    return modules_after(statement, **variables)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +201,24 @@ def test_help_loads_nothing_heavy(statement):
     assert {name for name in loaded if name.split(".")[0] in HEAVY} == set()
     heavy = tuple(f"{PACKAGE}.{part}" for part in HEAVY_PARTS)
     assert {name for name in loaded if name.startswith(heavy)} == set()
+
+
+@pytest.mark.weights
+def test_a_reply_loads_no_compiler_and_no_screen_once_everything_is_cached(smollm2_path):
+    reply = ("complete", "-q", "Say hi.", "--max-tokens", "1")
+    modules_after_ts(*reply)  # compiles what is not compiled yet, and keeps the vocabulary
+    loaded = modules_after_ts(*reply)
+    assert {f"{PACKAGE}.models.kernels.machine", "llvmlite"} <= loaded
+    assert {"numba", "rich", "prompt_toolkit", "psutil"} & {name.split(".")[0] for name in loaded} == set()
+    assert f"{PACKAGE}.models.kernels.compile" not in loaded
+
+
+def test_a_reply_in_numpy_loads_nothing_of_the_kernels_libraries(tmp_path):
+    path = write_tiny_model(tmp_path / "tiny.gguf", sizes=COMPILED_SIZES)
+    reply = ("complete", "-q", "-m", str(path), "Say hi.", "--max-tokens", "1")
+    loaded = modules_after_ts(*reply, TS_ARITHMETIC="numpy")
+    assert f"{PACKAGE}.models.numpy_model" in loaded
+    assert {"numba", "llvmlite"} & loaded == set()
 
 
 def test_the_engine_loads_no_chat_no_model_and_no_screen():

@@ -2,13 +2,13 @@
 
 Random schedules of turns, edits, rewinds, cancels at every boundary, faults inside a forward pass, other
 conversations on the same model and window drops; against a model that shows every misplaced token, and against a
-tiny float model.
+tiny llama in both arithmetics.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-import pytest
 from fakes import ChatBytes, HashModel
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 from numpy.typing import NDArray
 from sessions import CancelAfter
-from tiny_model import CHATML, load_tiny_model
+from tiny_model import CHATML, COMPILED_TOLERANCE, load_tiny_model
 
 from turbospark_chat.chat.chat_session import ChatModel, ChatSession
 from turbospark_chat.chat.conversation import Conversation, Turn
@@ -34,10 +34,10 @@ from turbospark_chat.engine.kv_prefix import KvPrefix
 from turbospark_chat.engine.sampling_config import SamplingConfig
 from turbospark_chat.engine.session_pool import SessionPool
 from turbospark_chat.errors import DoesNotFitError, UsageError
+from turbospark_chat.models.loader import Arithmetic
 from turbospark_chat.models.runner import Model, Runner
 
 CONTEXT = 160
-TOLERANCE = 1e-3  # between logits of two ways to cut the same prompt into chunks
 # Letters, white space, halves of characters, a whole one, control tokens: replies that re-tokenise badly.
 SAYABLE = [*b"abcdefghij \n", 0xC3, 0xA9, 0xF0, 256, 257, 257]
 MESSAGES = st.sampled_from(["", "a", "hi there", "é😀", "<|im_end|>", "count\nto ten", "x" * 40])
@@ -70,6 +70,7 @@ class ReuseMachine(RuleBasedStateMachine):
     """Two conversations on one runner, compared with cold runs of the same prompts."""
 
     make_model: Callable[[], Model]  # type: ignore[type-arg]
+    tolerance: float  # between logits of two ways to cut the same prompt into chunks
     tokenizer = ChatBytes()
 
     @initialize(slots=st.sampled_from([None, 0, 1, 2]), system=st.sampled_from([None, "Be brief."]))
@@ -211,26 +212,22 @@ class ReuseMachine(RuleBasedStateMachine):
         n_tokens = self.tokenizer.n_tokens  # the model may know more ids, which are never sampled
         logits = cold.produce_chunk(prompt_ids, 0, need_logits=True)[:n_tokens]
         for position, token in enumerate(token_ids, start=len(prompt_ids)):
-            assert logits[token] >= logits.max() - TOLERANCE, f"the reply differs at position {position}"
+            assert logits[token] >= logits.max() - self.tolerance, f"the reply differs at position {position}"
             logits = cold.produce(token, position)[:n_tokens]
         if reason is StopReason.END_OF_TURN:
-            assert max(logits[256], logits[257]) >= logits.max() - TOLERANCE
+            assert max(logits[256], logits[257]) >= logits.max() - self.tolerance
 
 
-@pytest.fixture(scope="module")
-def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Model]:  # type: ignore[type-arg]
-    model = load_tiny_model(tmp_path_factory.mktemp("tiny")).model
-    return lambda: model
-
-
-def make_hash_model() -> HashModel:
-    return HashModel(vocab_size=258, says=SAYABLE)
-
-
-def run(make_model: Callable[[], Model], *, max_examples: int, steps: int) -> None:  # type: ignore[type-arg]
-    machine = type("Machine", (ReuseMachine,), {"make_model": staticmethod(make_model)})
+def run(
+    make_model: Callable[[], Model],  # type: ignore[type-arg]
+    *,
+    max_examples: int,
+    steps: int,
+    tolerance: float = 0.0,
+) -> None:
+    attributes = {"make_model": staticmethod(make_model), "tolerance": tolerance}
     run_state_machine_as_test(
-        machine,
+        type("Machine", (ReuseMachine,), attributes),
         settings=settings(
             max_examples=max_examples,
             stateful_step_count=steps,
@@ -242,8 +239,16 @@ def run(make_model: Callable[[], Model], *, max_examples: int, steps: int) -> No
 
 
 def test_every_schedule_on_the_hash_model_equals_cold_runs() -> None:
-    run(make_hash_model, max_examples=250, steps=30)
+    run(lambda: HashModel(vocab_size=258, says=SAYABLE), max_examples=250, steps=30)
 
 
-def test_every_schedule_on_a_tiny_llama_equals_cold_runs(tiny_llama: Callable[[], Model]) -> None:  # type: ignore[type-arg]
-    run(tiny_llama, max_examples=100, steps=20)
+def test_every_schedule_on_a_tiny_llama_equals_cold_runs(tmp_path: Path) -> None:
+    model = load_tiny_model(tmp_path).model
+    assert model.arithmetic.startswith("numpy")
+    run(lambda: model, max_examples=100, steps=20, tolerance=1e-3)
+
+
+def test_every_schedule_on_compiled_kernels_equals_cold_runs(tmp_path: Path, compiled: Arithmetic) -> None:
+    model = load_tiny_model(tmp_path, compiled).model
+    assert model.arithmetic.startswith("compiled")
+    run(lambda: model, max_examples=100, steps=20, tolerance=COMPILED_TOLERANCE)

@@ -1,12 +1,16 @@
-"""A tiny random llama as a GGUF file: byte tokens, a ChatML template, float32 weights. Loads in milliseconds."""
+"""A tiny random llama as a GGUF file: byte tokens, a ChatML template. Loads in milliseconds.
 
+Numpy computes it, since kernels take no heads of 8 numbers; with COMPILED_SIZES they do.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from gguf_file import Tensor, write_gguf
 from vocabularies import CONTROL, byte_level
 
-from turbospark_chat.models.loader import LoadedModel, load_model
+from turbospark_chat.models.loader import Arithmetic, LoadedModel, load_model
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -14,19 +18,22 @@ CHATML = (
 )
 CONTROLS = ("<|im_start|>", "<|im_end|>")
 SIZES = {"dim": 32, "ffn": 48, "heads": 4, "kv_heads": 2, "head_dim": 8, "layers": 2}
+COMPILED_SIZES = {"dim": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "head_dim": 16, "layers": 2}
+COMPILED_TOLERANCE = 5e-3  # between logits of two ways to cut a prompt: the cache rounds to 16 bits
+Sizes = Mapping[str, int]
 
 
-def tiny_metadata(*, context_length: int = 512, **changes: object) -> dict[str, object]:
+def tiny_metadata(*, context_length: int = 512, sizes: Sizes = SIZES, **changes: object) -> dict[str, object]:
     """Metadata of a tiny llama; `changes` replace or, with None, remove keys (`.` is written `__`)."""
     metadata: dict[str, object] = {
         "general.architecture": "llama",
         "general.name": "tiny",
-        "llama.block_count": SIZES["layers"],
+        "llama.block_count": sizes["layers"],
         "llama.context_length": context_length,
-        "llama.embedding_length": SIZES["dim"],
-        "llama.feed_forward_length": SIZES["ffn"],
-        "llama.attention.head_count": SIZES["heads"],
-        "llama.attention.head_count_kv": SIZES["kv_heads"],
+        "llama.embedding_length": sizes["dim"],
+        "llama.feed_forward_length": sizes["ffn"],
+        "llama.attention.head_count": sizes["heads"],
+        "llama.attention.head_count_kv": sizes["kv_heads"],
         "llama.attention.layer_norm_rms_epsilon": 1e-5,
         "llama.rope.freq_base": 10000.0,
         "tokenizer.chat_template": CHATML,
@@ -37,36 +44,49 @@ def tiny_metadata(*, context_length: int = 512, **changes: object) -> dict[str, 
     return {key: value for key, value in metadata.items() if value is not None}
 
 
-def tiny_tensors(n_vocab: int, *, seed: int = 0, tied: bool = True) -> dict[str, Tensor]:
-    """Random weights, large enough that the next token depends on all that came before."""
+def tiny_tensors(
+    n_vocab: int, *, seed: int = 0, tied: bool = True, kind: str = "F32", sizes: Sizes = SIZES
+) -> dict[str, Tensor]:
+    """Random weights, large enough that the next token depends on all that came before. `kind` is the matrices'."""
     rng = np.random.default_rng(seed)
-    dim, q_dim = SIZES["dim"], SIZES["heads"] * SIZES["head_dim"]
-    kv_dim = SIZES["kv_heads"] * SIZES["head_dim"]
+    dim, q_dim = sizes["dim"], sizes["heads"] * sizes["head_dim"]
+    kv_dim = sizes["kv_heads"] * sizes["head_dim"]
     shapes = {"token_embd.weight": (n_vocab, dim), "output_norm.weight": (dim,)}
     if not tied:
         shapes["output.weight"] = (n_vocab, dim)
-    for index in range(SIZES["layers"]):
+    for index in range(sizes["layers"]):
         block = {
             "attn_norm": (dim,), "attn_q": (q_dim, dim), "attn_k": (kv_dim, dim), "attn_v": (kv_dim, dim),
-            "attn_output": (dim, q_dim), "ffn_norm": (dim,), "ffn_gate": (SIZES["ffn"], dim),
-            "ffn_up": (SIZES["ffn"], dim), "ffn_down": (dim, SIZES["ffn"]),
+            "attn_output": (dim, q_dim), "ffn_norm": (dim,), "ffn_gate": (sizes["ffn"], dim),
+            "ffn_up": (sizes["ffn"], dim), "ffn_down": (dim, sizes["ffn"]),
         }  # fmt: skip
         shapes |= {f"blk.{index}.{name}.weight": shape for name, shape in block.items()}
     return {
-        name: ("F32", shape, rng.normal(0.0 if len(shape) > 1 else 1.0, 0.3, shape).astype(np.float32))
+        name: (
+            kind if len(shape) > 1 else "F32",
+            shape,
+            rng.normal(0.0 if len(shape) > 1 else 1.0, 0.3, shape).astype(np.float32),
+        )
         for name, shape in shapes.items()
     }
 
 
-def write_tiny_model(path: Path, *, seed: int = 0, **changes: object) -> Path:
+def write_tiny_model(
+    path: Path, *, seed: int = 0, kind: str = "F32", sizes: Sizes = SIZES, **changes: object
+) -> Path:
     """Write the file and return its path."""
-    metadata = tiny_metadata(**changes)
+    metadata = tiny_metadata(sizes=sizes, **changes)
     tokens = metadata["tokenizer.ggml.tokens"]
     assert isinstance(tokens, list)
-    write_gguf(path, metadata, tiny_tensors(len(tokens), seed=seed))
+    write_gguf(path, metadata, tiny_tensors(len(tokens), seed=seed, kind=kind, sizes=sizes))
     return path
 
 
-def load_tiny_model(folder: Path) -> LoadedModel:
-    """Write and load it."""
-    return load_model(write_tiny_model(folder / "tiny.gguf"), available_bytes=10**9)
+def load_tiny_model(folder: Path, arithmetic: Arithmetic | None = None) -> LoadedModel:
+    """Write and load one: on 4-bit weights where kernels are given, and they do compute it."""
+    path = folder / "tiny.gguf"
+    if arithmetic is None or arithmetic.library is None:
+        write_tiny_model(path)
+    else:
+        write_tiny_model(path, kind="Q4_1", sizes=COMPILED_SIZES)
+    return load_model(path, available_bytes=10**9, arithmetic=arithmetic or Arithmetic())

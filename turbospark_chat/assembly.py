@@ -2,11 +2,14 @@
 that knows every layer; `cli` imports it once a command needs a model.
 """
 
+import gc
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from turbospark_chat.chat.chat_session import ChatModel
 from turbospark_chat.chat.reasoning import find_tags
@@ -17,18 +20,21 @@ from turbospark_chat.engine.system_probe import available_memory, make_probe
 from turbospark_chat.errors import MemoryOverflowError, ModelFileError, ModelWarning, SettingError
 from turbospark_chat.models.catalog import CATALOG, is_installed
 from turbospark_chat.models.gguf import GgufFile
-from turbospark_chat.models.kv_cache import GROWTH_STEP, KvCache
+from turbospark_chat.models.kernel_library import KernelLibrary, OnCompile
+from turbospark_chat.models.kv_cache import GROWTH_STEP
 from turbospark_chat.models.loader import (
-    FLOAT_BYTES,
+    Arithmetic,
     LoadedModel,
+    footprint,
     load_model,
     read_supported,
-    weight_bytes,
 )
 from turbospark_chat.models.quants import GgmlType
 from turbospark_chat.models.runner import Runner
 from turbospark_chat.models.stop_ids import StopIds, gather_stop_ids
-from turbospark_chat.settings import Locations
+from turbospark_chat.models.vocabulary_cache import VocabularyCache
+from turbospark_chat.settings import Locations, is_numpy_asked
+from turbospark_chat.threads import physical_cores
 
 SHARE_OF_FREE_MEMORY = 0.5  # that a KV cache may plan to take, where the user names no context length
 
@@ -44,18 +50,25 @@ def open_chat_model(
     context_length: int | None,
     template: str | None = None,
     is_raw: bool = False,
+    arithmetic: Arithmetic | None = None,
     free_memory: FreeMemory = available_memory,
 ) -> ChatModel:
     """Load a model file and make it ready to chat.
 
     Without a `context_length` it is the model's, or as much of it as the free memory holds: a ModelWarning says so.
     `template` takes the place of the model's own. With `is_raw` neither is looked at: only raw text will be
-    completed.
+    completed. Without an `arithmetic` it is `choose_arithmetic`'s.
 
     Raises:
         ModelFileError, DoesNotFitError, TemplateError, SettingError: what stands in the way.
     """
-    loaded = load_model(path, available_bytes=free_memory())
+    with _no_collection():
+        loaded = load_model(
+            path,
+            available_bytes=free_memory(),
+            arithmetic=arithmetic or choose_arithmetic(),
+            vocabularies=VocabularyCache(Locations.of_user().vocabularies),
+        )
     source = _PLAIN_TEMPLATE if is_raw else template or loaded.template
     runner = Runner(loaded.model, KvPrefix)
     tokenizer, vocabulary = loaded.tokenizer, loaded.tokenizer.vocabulary
@@ -71,9 +84,37 @@ def open_chat_model(
         stop_ids=_reasons(loaded.stop_ids),
         context_length=_choose_context(loaded, context_length, free_memory),
         reasoning_tags=find_tags(source or ""),
+        arithmetic=loaded.model.arithmetic,
         probe=make_probe(),
         check_memory=_memory_check(loaded, runner, free_memory),
     )
+
+
+def choose_arithmetic(
+    n_threads: int | None = None, *, on_compile: OnCompile = lambda done, total: None
+) -> Arithmetic:
+    """Return the user's arithmetic: compiled kernels on a thread for each core, where nothing else is asked for.
+
+    Raises:
+        SettingError: the environment asks for one that does not exist.
+    """
+    if is_numpy_asked():
+        return Arithmetic()
+    library = KernelLibrary(Locations.of_user().kernels, on_compile=on_compile)
+    return Arithmetic(library, n_threads or physical_cores())
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python from looking through hundreds of thousands of strings, all of which stay, while they are made."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 def _reasons(stop_ids: StopIds) -> dict[int, StopReason]:
@@ -113,7 +154,7 @@ def _affordable_context(loaded: LoadedModel, available: int) -> int:
 
 
 def _memory_check(
-    loaded: LoadedModel, runner: Runner[KvPrefix, KvCache], free_memory: FreeMemory
+    loaded: LoadedModel, runner: Runner[KvPrefix, Any], free_memory: FreeMemory
 ) -> Callable[[int], None]:
     """Return a check that refuses more positions than the free memory holds, before they are computed."""
 
@@ -129,6 +170,16 @@ def _memory_check(
             )  # fmt: skip
 
     return check
+
+
+def check_model(path: Path) -> None:
+    """Check that a file can be loaded, loading nothing.
+
+    Raises:
+        ModelFileError: what stands in the way.
+    """
+    with GgufFile.open(path) as file:
+        read_supported(file)
 
 
 def list_models(locations: Locations) -> list[tuple[str, ...]]:
@@ -157,12 +208,12 @@ def describe_model(path: Path) -> list[tuple[str, ...]]:
             ("architecture", str(metadata.get("general.architecture", "–"))),
             ("parameters", f"{n_parameters / 1e6:,.0f} million"),
             ("tensors", ", ".join(f"{count} {name}" for name, count in types.most_common())),
-            ("memory as float32", f"{weight_bytes(file) / 1e6:,.0f} MB"),
         ]
         try:
             config, vocabulary = read_supported(file)
         except ModelFileError as error:
             return [*rows, ("runs here", f"no: {error.problem}")]
+        takes = footprint(file, config, choose_arithmetic())
         stops = [vocabulary.pieces[token_id] for token_id in sorted(gather_stop_ids(vocabulary).all)]
         template = metadata.get("tokenizer.chat_template")
         return [
@@ -172,11 +223,12 @@ def describe_model(path: Path) -> list[tuple[str, ...]]:
                 f"{config.n_layers} of width {config.dim}, {config.n_heads} heads, {config.n_kv_heads} key/value",
             ),
             ("context length", str(config.context_length)),
-            ("KV cache", f"{config.kv_bytes(1, item_bytes=FLOAT_BYTES) / 1e3:,.0f} kB a position"),
+            ("KV cache", f"{takes.position_bytes / 1e3:,.0f} kB a position"),
             ("vocabulary", f"{len(vocabulary.pieces)} tokens, {vocabulary.family}"),
             ("stop tokens", " ".join(stops) or "–"),
             ("chat template", f"{len(template)} characters" if isinstance(template, str) else "none"),
-            ("arithmetic", "numpy, float32"),
+            ("arithmetic", takes.arithmetic),
+            ("weights in memory", f"{takes.weight_bytes / 1e6:,.0f} MB"),
             ("runs here", "yes"),
         ]
 

@@ -11,14 +11,15 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from turbospark_chat import __version__
-from turbospark_chat.blas_threads import set_blas_threads
 from turbospark_chat.errors import ModelWarning, TurboSparkError
 from turbospark_chat.flags import FLAGS, Flag
+from turbospark_chat.threads import read_threads, set_blas_threads
 
 EXIT_FAILED, EXIT_USAGE, EXIT_CANCELLED = 1, 2, 130
 _ClickUsageError: Any = typer.BadParameter.__mro__[
@@ -149,7 +150,7 @@ def chat(flags: dict[str, Any]) -> Action:
     """Chat with a model; lines piped in are turns of one conversation."""
 
     def action() -> int:
-        set_blas_threads(flags["threads"])
+        set_blas_threads(read_threads(flags["threads"]))
         from turbospark_chat.launch import run_chat
 
         return run_chat(flags)
@@ -171,7 +172,7 @@ def complete(
     """Answer one prompt and exit."""
 
     def action() -> int:
-        set_blas_threads(flags["threads"])
+        set_blas_threads(read_threads(flags["threads"]))
         from turbospark_chat.launch import run_complete
 
         return run_complete(flags, prompt, is_raw=raw)
@@ -188,7 +189,7 @@ DebugArg = Annotated[bool, typer.Option("--debug", help="Show a traceback where 
 
 ThreadsArg = Annotated[
     str | None,
-    typer.Option("--threads", metavar="N", help="Threads to compute with; all cores but one, if not given."),
+    typer.Option("--threads", metavar="N", help="Threads to compute with; one for each core, if not given."),
 ]
 
 
@@ -229,13 +230,28 @@ def show(model: ModelArg, debug: DebugArg = False) -> Action:
 
 
 @app.command()
-def bench(model: ModelArg = "smollm2", threads: ThreadsArg = None, debug: DebugArg = False) -> Action:
-    """Measure how fast a model reads and writes on this machine."""
+def bench(
+    model: ModelArg = "smollm2",
+    threads: ThreadsArg = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", min=1, help="How often each figure is taken.")
+    ] = 5,
+    is_json: Annotated[bool, typer.Option("--json", help="Print the report as a JSON object.")] = False,
+    against: Annotated[
+        Path | None, typer.Option("--against", metavar="FILE", help="Compare with an earlier report.")
+    ] = None,
+    peer: Annotated[
+        str | None,
+        typer.Option("--peer", metavar="NAME", help="Measure another program by turns: llama.cpp."),
+    ] = None,
+    debug: DebugArg = False,
+) -> Action:
+    """Measure how fast a model reads and writes on this machine; takes minutes."""
 
     def action() -> int:
-        set_blas_threads(threads)
+        set_blas_threads(read_threads(threads))
         from turbospark_chat.launch import run_bench
 
-        return run_bench(model)
+        return run_bench(model, threads, rounds=rounds, is_json=is_json, against=against, peer=peer)
 
     return action

@@ -16,6 +16,8 @@ TurboSparkError                  exit 1: anything the program can explain
 ├── DownloadError                a model could not be fetched
 ├── TokenIdError                 a token id outside the vocabulary
 ├── NoFiniteLogitsError          a forward pass gave nothing to choose from
+├── BenchError                   a measurement could not be made or read
+├── KernelsUnavailableError      nothing compiles here; numpy computes instead
 └── ForkedEngineError            the engine was used in a forked child
 
 Raised where the fact is known; shown in `cli` (one line on stderr, the exit code) and in the REPL (one line,
@@ -123,6 +125,14 @@ class TokenIdError(TurboSparkError):
 
 class NoFiniteLogitsError(TurboSparkError):
     """Every logit was NaN or minus infinity, so no token can be chosen."""
+
+
+class BenchError(TurboSparkError):
+    """Something that was to be measured failed, or a report cannot be read."""
+
+
+class KernelsUnavailableError(TurboSparkError):
+    """Compiled kernels cannot be had on this machine. The loader answers it by computing in numpy."""
 
 
 class ForkedEngineError(TurboSparkError):

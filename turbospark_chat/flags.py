@@ -84,7 +84,7 @@ FLAGS: Final = (
         "performance runs flat out, balanced slows under pressure, efficiency keeps to 10 tokens a second.",
     ),
     _turn_flag("max_tokens_per_sec", "NUMBER", "Write at most this many tokens a second."),
-    Flag("threads", "N", "Threads to compute with; all cores but one, if not given."),
+    Flag("threads", "N", "Threads to compute with; one for each core, if not given."),
     Flag("json", None, "Print one JSON object a turn instead of text."),
     Flag("quiet", None, "Nothing on stderr but errors.", short="-q"),
     Flag("debug", None, "Show a traceback where something goes wrong."),

@@ -5,14 +5,20 @@ With `cli` and `assembly` the composition root. stdout gets what was asked for, 
 
 import os
 import sys
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
-from turbospark_chat.assembly import describe_model, list_models, open_chat_model
+from turbospark_chat.assembly import (
+    check_model,
+    choose_arithmetic,
+    describe_model,
+    list_models,
+    open_chat_model,
+)
 from turbospark_chat.chat.bias_text import is_text_bias
 from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.options import OPTIONS, ChatOptions
@@ -32,8 +38,11 @@ from turbospark_chat.models.catalog import (
     resolve,
 )
 from turbospark_chat.models.download import Progress, pull
+from turbospark_chat.models.loader import Arithmetic
 from turbospark_chat.settings import Locations
+from turbospark_chat.terminal.progress_line import CompileLine, ProgressLine
 from turbospark_chat.terminal.script import Generate, ScriptRunner, ScriptStyle, read_lines
+from turbospark_chat.threads import physical_cores, read_threads
 
 Flags = Mapping[str, Any]
 
@@ -62,7 +71,8 @@ def run_complete(flags: Flags, prompt: str, *, is_raw: bool) -> int:
     text = _read_prompt(prompt, is_raw=is_raw)
     resolved = _find_model(flags)
     session = _open_session(resolved, flags, options, is_raw=is_raw)
-    return _run_script(resolved.name, flags, iter([partial(_complete if is_raw else _send, session, text)]))
+    turns = iter([partial(_complete if is_raw else _send, session, text)])
+    return _run_script(session, resolved.name, flags, turns)
 
 
 def run_pull(name: str) -> int:
@@ -93,17 +103,36 @@ def run_show(model: str) -> int:
     return 0
 
 
-def run_bench(model: str) -> int:
-    """Measure prefill and decode of a model."""
-    from turbospark_chat.engine.bench import measure
+def run_bench(
+    model: str, threads: str | None, *, rounds: int, is_json: bool, against: Path | None, peer: str | None
+) -> int:
+    """Measure a model, beside a peer and an earlier run if asked."""
+    from turbospark_chat.bench.report import read_report, table
+    from turbospark_chat.bench.runner import PEER, measure
     from turbospark_chat.terminal.listing import print_table
-    from turbospark_chat.terminal.status_bar import rate_text
 
-    chat_model = open_chat_model(
-        _install(resolve(model, Locations.of_user()), is_quiet=False), context_length=None
+    if peer not in (None, PEER):
+        raise UsageError(f"peer is {peer!r}: give {PEER}")
+    if peer and find_spec("xllamacpp") is None:
+        raise UsageError(f"`--peer {PEER}` needs its wheel; `pip install xllamacpp` installs it")
+    earlier = None if against is None else read_report(against)
+    path = _install(resolve(model, Locations.of_user()), is_quiet=False)
+    check_model(path)
+    line = ProgressLine(sys.stderr)
+    report = measure(
+        path,
+        n_threads=read_threads(threads) or physical_cores(),
+        n_rounds=rounds,
+        has_peer=peer is not None,
+        on_step=lambda name: line.draw(f"measuring: {name}"),
     )
-    rows = measure(chat_model.producer, context_length=chat_model.context_length, clock=time.perf_counter)
-    print_table([(row.name, rate_text(row.rate)) for row in rows])
+    line.clear()
+    if is_json:
+        print(report.to_json())
+        return 0
+    print_table(table(report, earlier))
+    for name, text in report.notes.items():
+        print(f"{name}: {text}")
     return 0
 
 
@@ -163,12 +192,20 @@ def _open_session(
         context_length=_read_ctx(flags["ctx"]),
         template=None if flags["template"] is None else read_template(flags["template"]),
         is_raw=is_raw,
+        arithmetic=_choose_arithmetic(flags["threads"], is_quiet=flags["quiet"]),
     )
     session = ChatSession(model, system=flags["system"], options=options)
     bias = flags["logit_bias"]
     if bias and is_text_bias(bias):
         session.set_option("logit_bias", bias)
     return session
+
+
+def _choose_arithmetic(threads: str | None, *, is_quiet: bool) -> Arithmetic:
+    n_threads = read_threads(threads)
+    if is_quiet:
+        return choose_arithmetic(n_threads)
+    return choose_arithmetic(n_threads, on_compile=CompileLine(sys.stderr).show)
 
 
 def _read_ctx(text: str | None) -> int | None:
@@ -228,7 +265,7 @@ def _run_lines(session: ChatSession, model_name: str, flags: Flags) -> int:
         for line in read_lines(sys.stdin.buffer, prompt=prompt, prompt_stream=sys.stderr):
             yield partial(_send, session, line)
 
-    return _run_script(model_name, flags, turns())
+    return _run_script(session, model_name, flags, turns())
 
 
 def _send(session: ChatSession, text: str, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
@@ -239,8 +276,10 @@ def _complete(session: ChatSession, text: str, cancel: CancelFlag, on_event: Tur
     return session.complete(text, cancel=cancel, on_event=on_event)
 
 
-def _run_script(model_name: str, flags: Flags, turns: Iterator[Generate]) -> int:
-    style = ScriptStyle(model_name, is_json=flags["json"], is_quiet=flags["quiet"])
+def _run_script(session: ChatSession, model_name: str, flags: Flags, turns: Iterator[Generate]) -> int:
+    style = ScriptStyle(
+        model_name, arithmetic=session.arithmetic, is_json=flags["json"], is_quiet=flags["quiet"]
+    )
     thread = ModelThread()
     try:
         return ScriptRunner(thread, style, out=sys.stdout, err=sys.stderr).run(turns)

@@ -7,8 +7,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from turbospark_chat.errors import SettingError
+
 _APP_NAME = "turbospark_chat"
 MODELS_DIR_VARIABLE = "TS_MODELS_DIR"
+CACHE_DIR_VARIABLE = "TS_CACHE_DIR"
+ARITHMETIC_VARIABLE = "TS_ARITHMETIC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,19 +21,38 @@ class Locations:
 
     models: Path
     history_file: Path
+    kernels: Path  # compiled for this processor
+    vocabularies: Path  # read from model files
 
     @classmethod
     def of_user(cls) -> "Locations":
-        """Return the platform's usual places for this user; `TS_MODELS_DIR` overrides that of the models.
+        """Return the platform's usual places for this user, where no variable names others.
 
-        Models can be fetched again, so they are cache; what was typed cannot, and is state.
+        Models, kernels and tokenizers can be made again, so they are cache; what was typed cannot, and is state.
         """
         import platformdirs
 
-        models = os.environ.get(MODELS_DIR_VARIABLE)
+        cache = _folder(CACHE_DIR_VARIABLE) or platformdirs.user_cache_path(_APP_NAME, appauthor=False)
         return cls(
-            models=Path(models).expanduser().absolute()
-            if models
-            else platformdirs.user_cache_path(_APP_NAME, appauthor=False) / "models",
+            models=_folder(MODELS_DIR_VARIABLE) or cache / "models",
             history_file=platformdirs.user_state_path(_APP_NAME, appauthor=False) / "history",
+            kernels=cache / "kernels",
+            vocabularies=cache / "vocabularies",
         )
+
+
+def is_numpy_asked() -> bool:
+    """Whether `TS_ARITHMETIC` asks for numpy in place of compiled kernels.
+
+    Raises:
+        SettingError: it asks for neither.
+    """
+    asked = os.environ.get(ARITHMETIC_VARIABLE) or "compiled"
+    if asked not in ("compiled", "numpy"):
+        raise SettingError(f"{ARITHMETIC_VARIABLE} is {asked[:20]!r}: give compiled or numpy")
+    return asked == "numpy"
+
+
+def _folder(variable: str) -> Path | None:
+    text = os.environ.get(variable)
+    return Path(text).expanduser().absolute() if text else None

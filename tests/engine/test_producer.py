@@ -6,7 +6,7 @@ from threading import Event
 import numpy as np
 import pytest
 from fakes import HashModel, PieceTable, RecurrentModel
-from tiny_model import load_tiny_model
+from tiny_model import COMPILED_TOLERANCE, load_tiny_model
 
 from turbospark_chat.engine.completion import CompletionConfig, StopReason
 from turbospark_chat.engine.kv_prefix import KvPrefix
@@ -14,17 +14,24 @@ from turbospark_chat.engine.producer import LogitProducer, ScriptedProducer
 from turbospark_chat.engine.progress import Tail, Token
 from turbospark_chat.engine.raw_completion import run_raw_completion
 from turbospark_chat.engine.sampling_config import SamplingConfig
+from turbospark_chat.models.packed_kv_cache import PackedKvCache
 from turbospark_chat.models.runner import Runner
 
 PROMPT = [5, 11, 23, 42, 7, 8, 9]
 
 
 @pytest.fixture(scope="module")
-def tiny_llama(tmp_path_factory):
-    return load_tiny_model(tmp_path_factory.mktemp("tiny")).model
+def llamas(tmp_path_factory, compiled):
+    arithmetics = {"numpy": None, "compiled": compiled}
+    return {
+        name: load_tiny_model(tmp_path_factory.mktemp(name), arithmetic).model
+        for name, arithmetic in arithmetics.items()
+    }
 
 
-@pytest.fixture(params=["scripted", "hash", "window 2", "window 4", "recurrent", "tiny llama"])
+@pytest.fixture(
+    params=["scripted", "hash", "window 2", "window 4", "recurrent", "numpy llama", "compiled llama"]
+)
 def make_producer(request: pytest.FixtureRequest) -> Callable[[], LogitProducer]:
     """Return what makes a new, empty producer."""
     match request.param.split():
@@ -36,8 +43,11 @@ def make_producer(request: pytest.FixtureRequest) -> Callable[[], LogitProducer]
             return lambda: Runner(HashModel(window=int(width)), KvPrefix)
         case ["recurrent"]:
             return lambda: Runner(RecurrentModel(), KvPrefix)
-    model = request.getfixturevalue("tiny_llama")
-    return lambda: Runner(model, KvPrefix)
+        case [arithmetic, "llama"]:
+            model = request.getfixturevalue("llamas")[arithmetic]
+            assert model.arithmetic.startswith(arithmetic)
+            return lambda: Runner(model, KvPrefix)
+    raise AssertionError(request.param)
 
 
 def held_ids(producer: LogitProducer) -> list[int]:
@@ -52,8 +62,9 @@ def last_logits(producer: LogitProducer, ids: list[int], start: int = 0) -> np.n
     return producer.produce_chunk(ids[start:], start, need_logits=True)
 
 
-def assert_same(logits: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+def assert_same(producer: LogitProducer, logits: np.ndarray, expected: np.ndarray) -> None:
+    is_packed = isinstance(producer, Runner) and isinstance(producer.state, PackedKvCache)
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=COMPILED_TOLERANCE if is_packed else 1e-4)
 
 
 def test_a_new_producer_holds_nothing(make_producer):
@@ -73,7 +84,7 @@ def test_any_chunks_give_the_logits_of_one_chunk(make_producer, cuts):
         logits = parts.produce_chunk(PROMPT[start:end], start, need_logits=is_last)
         assert held_ids(parts) == PROMPT[:end]
         assert (logits is None) is not is_last
-    assert_same(logits, expected)
+    assert_same(parts, logits, expected)
 
 
 def test_token_by_token_gives_the_logits_of_one_chunk(make_producer):
@@ -81,7 +92,7 @@ def test_token_by_token_gives_the_logits_of_one_chunk(make_producer):
     for position, token in enumerate(PROMPT[:-1]):
         assert single.produce_prefill(token, position) is None
     logits = single.produce(PROMPT[-1], len(PROMPT) - 1)
-    assert_same(logits, last_logits(whole, PROMPT))
+    assert_same(single, logits, last_logits(whole, PROMPT))
     assert held_ids(single) == PROMPT
 
 
@@ -97,7 +108,7 @@ def test_reuse_commits_what_it_answers_and_never_a_wrong_state(make_producer, pr
     assert held_ids(producer) == PROMPT[:kept] == prompt_ids[:kept]
     assert kept <= max(0, len(prompt_ids) - 1)
     if prompt_ids and not isinstance(producer, ScriptedProducer):  # a script goes on, whatever it is fed
-        assert_same(last_logits(producer, prompt_ids, kept), last_logits(cold, prompt_ids))
+        assert_same(producer, last_logits(producer, prompt_ids, kept), last_logits(cold, prompt_ids))
 
 
 def test_a_state_that_only_grows_keeps_all_that_is_shared(make_producer):  # 7, A19
@@ -106,7 +117,9 @@ def test_a_state_that_only_grows_keeps_all_that_is_shared(make_producer):  # 7, 
     assert producer.try_reuse_prefix([*PROMPT, 1, 2]) == len(PROMPT)
 
 
-@pytest.mark.parametrize("make_producer", ["scripted", "hash", "tiny llama"], indirect=True)
+@pytest.mark.parametrize(
+    "make_producer", ["scripted", "hash", "numpy llama", "compiled llama"], indirect=True
+)
 @pytest.mark.parametrize("n_shared", range(len(PROMPT)))
 def test_a_cache_of_every_position_goes_back_to_any(make_producer, n_shared):
     producer = make_producer()
@@ -133,7 +146,7 @@ def test_feeding_before_the_end_cuts_there_first_or_refuses(make_producer):
     else:
         assert held_ids(producer) == edited
         if not isinstance(producer, ScriptedProducer):
-            assert_same(logits, last_logits(cold, edited))
+            assert_same(producer, logits, last_logits(cold, edited))
 
 
 def test_a_gap_is_refused_and_changes_nothing(make_producer):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from turbospark_chat.errors import ModelFileError, UnknownModelError
@@ -136,6 +136,7 @@ def test_unknown_name_lists_the_names_and_the_nearest(model: str, hint: str, loc
 
 
 @given(st.text())
+@example("~\0")
 def test_whatever_is_typed_ends_in_an_error_the_program_can_explain(model: str) -> None:
     with pytest.raises(ModelFileError):
         resolve(f"{model}.nothing", Folder(Path("nowhere")))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from turbospark_chat.errors import ModelFileError, UnsupportedModelError
 from turbospark_chat.models.gguf import GgufFile
-from turbospark_chat.models.quants import GgmlType
+from turbospark_chat.models.quants import GgmlType, dequantize
 
 ARRAY, STRING, UINT8 = 9, 8, 0  # value types
 F32, Q4_0 = int(GgmlType.F32), int(GgmlType.Q4_0)
@@ -501,3 +501,87 @@ def test_a_file_cut_short_after_it_was_opened_is_an_error_and_no_crash(tmp_path)
             ModelFileError, match="cut short while it was read: `x.weight` needs 16384 bytes, has"
         ):
             file.load("x.weight")
+
+
+# --- a matrix where it lies, and what a file is known by ---
+
+
+def test_a_matrix_is_a_view_of_the_blocks_in_the_file_that_outlives_it(make: Callable[..., Path]) -> None:
+    path = make(small_file())
+    content = path.read_bytes()
+    with GgufFile.open(path) as file:
+        info, weight = file.tensors["b.weight"], file.map_weight("b.weight")
+        expected = file.load("b.weight")
+        assert weight.data.base is not None  # no copy
+    assert (weight.ggml_type, weight.shape) == (GgmlType.Q4_K, (2, 256))
+    assert weight.row_bytes * 2 == len(weight.data) == info.n_bytes
+    assert weight.data.tobytes() == content[info.offset : info.offset + info.n_bytes]
+    assert np.array_equal(dequantize(weight.data, weight.ggml_type, weight.shape), expected)
+    with pytest.raises(ValueError, match="read-only"):
+        weight.data[0] = 1
+
+
+def test_loaded_values_cannot_be_written(make: Callable[..., Path]) -> None:  # G11
+    with GgufFile.open(make(small_file())) as file:
+        for name in file.tensors:
+            with pytest.raises(ValueError, match="read-only"):
+                file.load(name)[...] = 1
+
+
+@pytest.mark.parametrize(("name", "n_left"), [("b.weight", 287), ("b.weight", 0), ("b.weight", -10)])
+def test_a_matrix_that_the_file_has_lost_meanwhile_is_not_mapped(
+    make: Callable[..., Path], name: str, n_left: int
+) -> None:  # a look at what is not there would kill the process
+    path = make(small_file())
+    with GgufFile.open(path) as file:
+        info = file.tensors[name]
+        os.truncate(path, info.offset + n_left)
+        with pytest.raises(
+            ModelFileError,
+            match=rf"cut short while it was read: `b\.weight` needs 288 bytes, has {max(n_left, 0)}$",
+        ):
+            file.map_weight(name)
+
+
+def test_a_matrix_is_mapped_where_only_what_follows_is_lost(make: Callable[..., Path]) -> None:
+    path = make(small_file())
+    with GgufFile.open(path) as file:
+        info = file.tensors["b.weight"]
+        os.truncate(path, info.offset + info.n_bytes)
+        assert len(file.map_weight("b.weight").data.tobytes()) == info.n_bytes
+
+
+def test_an_unsupported_or_missing_matrix_is_not_mapped(make: Callable[..., Path]) -> None:
+    header = head(1, 0) + tensor_info("x.weight", (2, 32), 39, 0)
+    with GgufFile.open(make(header + bytes(-len(header) % 32) + bytes(32))) as file:
+        with pytest.raises(UnsupportedModelError, match="unsupported type 39"):
+            file.map_weight("x.weight")
+        with pytest.raises(UnsupportedModelError, match="missing tensor `y.weight`"):
+            file.map_weight("y.weight")
+
+
+def fingerprint(path: Path) -> bytes:
+    with GgufFile.open(path) as file:
+        assert file.size == path.stat().st_size
+        return file.fingerprint()
+
+
+def test_a_fingerprint_is_of_everything_before_the_weights_and_nothing_else(
+    make: Callable[..., Path],
+) -> None:
+    content = small_file()
+    with GgufFile.open(make(content)) as file:
+        n_header = min(info.offset for info in file.tensors.values())
+    own = fingerprint(make(content, "own.gguf"))
+    assert fingerprint(make(content, "copy.gguf")) == own
+    weights_differ = content[:n_header] + bytes(255 - byte for byte in content[n_header:])
+    assert fingerprint(make(weights_differ, "weights.gguf")) == own
+    for at in (content.index(b"the"), content.index(b"llama"), n_header - 1):  # a token, a value, the padding
+        changed = bytearray(content)
+        changed[at] ^= 1
+        assert fingerprint(make(bytes(changed), "changed.gguf")) != own
+
+
+def test_a_file_without_tensors_has_a_fingerprint_of_all_of_it(make: Callable[..., Path]) -> None:
+    one, other = (fingerprint(make(gguf_bytes({"key": value}, {}))) for value in ("one", "two"))
+    assert one != other

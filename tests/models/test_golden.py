@@ -1,18 +1,18 @@
-"""The default model's real weights against recorded numbers of another engine."""
+"""The default model's real weights, in both arithmetics, against recorded numbers of another engine."""
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from turbospark_chat.engine.kv_prefix import KvPrefix
-from turbospark_chat.models.kv_cache import KvCache
-from turbospark_chat.models.loader import LoadedModel, load_model
+from turbospark_chat.models.loader import Arithmetic, LoadedModel, load_model
 from turbospark_chat.models.runner import Runner
 
 pytestmark = pytest.mark.weights
@@ -42,13 +42,16 @@ ROWS = [
 SHORT_ROWS = [param for param in ROWS if len(param.values[0].ids) < 100]  # type: ignore[union-attr]
 
 
-@pytest.fixture(scope="module")
-def loaded(smollm2_path: Path) -> LoadedModel:
-    return load_model(smollm2_path, available_bytes=2**40)
+@pytest.fixture(scope="module", params=["numpy", "compiled"])
+def loaded(request: pytest.FixtureRequest, smollm2_path: Path, compiled: Arithmetic) -> LoadedModel:
+    arithmetic = {"numpy": Arithmetic(), "compiled": compiled}[request.param]
+    model = load_model(smollm2_path, available_bytes=2**40, arithmetic=arithmetic)
+    assert model.model.arithmetic.startswith(request.param)
+    return model
 
 
 @pytest.fixture
-def runner(loaded: LoadedModel) -> Runner[KvPrefix, KvCache]:
+def runner(loaded: LoadedModel) -> Runner[KvPrefix, Any]:
     return Runner(loaded.model, KvPrefix)
 
 
@@ -76,9 +79,7 @@ def test_text_gives_the_ids(row: Row, loaded: LoadedModel) -> None:
 
 @pytest.mark.parametrize("sizes", [[1000], [7, 20, 100, 1000]], ids=["one chunk", "several chunks"])
 @pytest.mark.parametrize("row", ROWS)
-def test_prompt_in_chunks_gives_the_logits(
-    row: Row, sizes: list[int], runner: Runner[KvPrefix, KvCache]
-) -> None:
+def test_prompt_in_chunks_gives_the_logits(row: Row, sizes: list[int], runner: Runner[KvPrefix, Any]) -> None:
     logits = None
     for position, chunk in chunks(row.ids, iter(sizes)):
         is_last = position + len(chunk) == len(row.ids)
@@ -88,7 +89,7 @@ def test_prompt_in_chunks_gives_the_logits(
 
 @pytest.mark.parametrize("row", SHORT_ROWS)
 def test_prompt_token_by_token_gives_the_logits_at_every_position(
-    row: Row, runner: Runner[KvPrefix, KvCache]
+    row: Row, runner: Runner[KvPrefix, Any]
 ) -> None:
     surprises = []
     for position, token in enumerate(row.ids):
@@ -100,7 +101,7 @@ def test_prompt_token_by_token_gives_the_logits_at_every_position(
     assert np.mean(surprises) == pytest.approx(row.mean_nll, abs=TOLERANCE)
 
 
-def test_long_prompt_ending_token_by_token_gives_the_logits(runner: Runner[KvPrefix, KvCache]) -> None:
+def test_long_prompt_ending_token_by_token_gives_the_logits(runner: Runner[KvPrefix, Any]) -> None:
     row = max((param.values[0] for param in ROWS), key=lambda row: len(row.ids))
     for position, chunk in chunks(row.ids, chain([len(row.ids) - 20], repeat(1))):
         logits = runner.produce_chunk(chunk, position, need_logits=True)
@@ -108,9 +109,7 @@ def test_long_prompt_ending_token_by_token_gives_the_logits(runner: Runner[KvPre
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_greedy_decoding_gives_the_ids(
-    row: Row, runner: Runner[KvPrefix, KvCache], loaded: LoadedModel
-) -> None:
+def test_greedy_decoding_gives_the_ids(row: Row, runner: Runner[KvPrefix, Any], loaded: LoadedModel) -> None:
     logits = runner.produce_chunk(row.ids, 0, need_logits=True)
     assert logits is not None
     for position, token in enumerate(row.greedy, start=len(row.ids)):

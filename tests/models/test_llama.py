@@ -1,5 +1,8 @@
-"""The forward pass against a plain one in double precision over Hugging Face's row order, and loading of weights."""
+"""The architecture, as numpy computes it, against a plain one in double precision over Hugging Face's row order;
+and the loading of its weights.
+"""
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,10 +19,15 @@ from numpy.typing import NDArray
 from tiny_model import tiny_metadata, tiny_tensors
 
 from turbospark_chat.errors import ModelFileError, UnsupportedModelError
-from turbospark_chat.models import layers
+from turbospark_chat.models import layers, numpy_model
 from turbospark_chat.models.config import ModelConfig, read_config
+from turbospark_chat.models.forward_pass import ForwardPass
 from turbospark_chat.models.gguf import GgufFile
-from turbospark_chat.models.llama import Llama, LlamaWeights, check_weights, load_weights
+from turbospark_chat.models.llama import Llama
+from turbospark_chat.models.llama_weights import LlamaWeights, check_weights, load_weights
+from turbospark_chat.models.numpy_model import NumpyModel, NumpyPass
+from turbospark_chat.models.program_builder import ProgramBuilder
+from turbospark_chat.models.weight import Weight
 
 N_VOCAB, DIM, FFN, N_HEADS, N_KV_HEADS, HEAD_DIM, N_LAYERS = 40, 64, 96, 4, 2, 8, 2
 Q_DIM, KV_DIM = N_HEADS * HEAD_DIM, N_KV_HEADS * HEAD_DIM  # 32 and 16: neither is DIM, as in F6
@@ -141,17 +149,21 @@ def config_of(**changes: Any) -> ModelConfig:
     return read_config({"general.architecture": "llama", **named}, Path("model.gguf"))
 
 
+def model_of(config: ModelConfig, weights: LlamaWeights[layers.Array]) -> NumpyModel:
+    return NumpyModel(Llama(config, weights, vocab_size=len(weights.token_embd)))
+
+
 @pytest.fixture
-def load(tmp_path: Path) -> Callable[..., Llama]:
-    def write_and_load(tensors: Mapping[str, Tensor], config: ModelConfig | None = None) -> Llama:
+def load(tmp_path: Path) -> Callable[..., NumpyModel]:
+    def write_and_load(tensors: Mapping[str, Tensor], config: ModelConfig | None = None) -> NumpyModel:
         config = config or config_of()
         with GgufFile.open(write_gguf(tmp_path / "model.gguf", {}, tensors)) as file:
-            return Llama(config, load_weights(file, config))
+            return model_of(config, load_weights(file, config, file.load))
 
     return write_and_load
 
 
-def logits_of(model: Llama, token_ids: list[int], *sizes: int) -> NDArray[np.float32]:
+def logits_of(model: NumpyModel, token_ids: list[int], *sizes: int) -> NDArray[np.float32]:
     """Feed ids in chunks of `sizes`, the rest at once, and return the last logits."""
     state = model.make_state()
     ends = [*np.cumsum(sizes, dtype=int), len(token_ids)]
@@ -167,7 +179,7 @@ def logits_of(model: Llama, token_ids: list[int], *sizes: int) -> NDArray[np.flo
 @pytest.mark.parametrize("has_biases", [False, True], ids=["plain", "biases"])
 @pytest.mark.parametrize("kind", ["F32", "Q8_0", "Q4_0"])
 def test_rows_as_stored_give_the_logits_of_the_rows_as_trained(
-    kind: str, has_biases: bool, load: Callable[..., Llama]
+    kind: str, has_biases: bool, load: Callable[..., NumpyModel]
 ) -> None:  # 18
     weights = hf_weights(has_biases=has_biases, is_tied=False)
     # Q4_0 in this file's matrices has rows of whole blocks: 32, 64 and 96 values.
@@ -176,7 +188,7 @@ def test_rows_as_stored_give_the_logits_of_the_rows_as_trained(
     assert logits_of(model, PROMPT) == pytest.approx(expected, abs=1e-5)
 
 
-def test_order_of_rows_matters_from_the_second_token_on(load: Callable[..., Llama]) -> None:  # 18
+def test_order_of_rows_matters_from_the_second_token_on(load: Callable[..., NumpyModel]) -> None:  # 18
     weights = hf_weights(has_biases=False, is_tied=False)
     as_trained = {name: ("F32", values.shape, values) for name, values in weights.items()}
     model = load(as_trained)
@@ -187,14 +199,14 @@ def test_order_of_rows_matters_from_the_second_token_on(load: Callable[..., Llam
 @pytest.mark.parametrize(
     "is_tied", [True, False], ids=["F7 output.weight absent", "F7 output.weight present"]
 )
-def test_head_is_the_files_own_or_else_the_embedding(is_tied: bool, load: Callable[..., Llama]) -> None:
+def test_head_is_the_files_own_or_else_the_embedding(is_tied: bool, load: Callable[..., NumpyModel]) -> None:
     weights = hf_weights(has_biases=False, is_tied=is_tied)
     model = load(convert(weights, "F32"))
     assert model.vocab_size == N_VOCAB
     assert logits_of(model, PROMPT) == pytest.approx(reference_logits(weights, PROMPT), abs=1e-5)
 
 
-def test_divisors_in_the_file_slow_each_pair_by_its_own(load: Callable[..., Llama]) -> None:  # F8
+def test_divisors_in_the_file_slow_each_pair_by_its_own(load: Callable[..., NumpyModel]) -> None:  # F8
     weights = hf_weights(has_biases=False, is_tied=True)
     tensors = convert(weights, "F32")
     quarter = {"rope_freqs.weight": ("F32", (HEAD_DIM // 2,), np.full(HEAD_DIM // 2, 4, np.float32))}
@@ -205,17 +217,31 @@ def test_divisors_in_the_file_slow_each_pair_by_its_own(load: Callable[..., Llam
 
 
 @pytest.mark.parametrize("divisor", [0.0, -1.0, math.nan, math.inf])
-def test_divisor_that_divides_by_nothing_is_refused(divisor: float, load: Callable[..., Llama]) -> None:
+def test_divisor_that_divides_by_nothing_is_refused(divisor: float, load: Callable[..., NumpyModel]) -> None:
     values = np.array([1, 1, divisor, 1], np.float32)
     tensors = convert(hf_weights(has_biases=False, is_tied=True), "F32")
     with pytest.raises(ModelFileError, match=r"`rope_freqs.weight` has values that are not above 0"):
         load(tensors | {"rope_freqs.weight": ("F32", (4,), values)})
 
 
+def parameters(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    return [(p.name, p.kind) for p in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize("one", [NumpyPass, ProgramBuilder])
+def test_every_pass_has_the_operations_an_architecture_computes_with(one: type) -> None:
+    operations = {
+        name: op for name, op in vars(ForwardPass).items() if inspect.isfunction(op) and name[0] != "_"
+    }
+    assert len(operations) == 8
+    for name, operation in operations.items():
+        assert parameters(getattr(one, name)) == parameters(operation)
+
+
 # --- chunks, positions and failures ---
 
 
-Parts = tuple[ModelConfig, LlamaWeights]
+Parts = tuple[ModelConfig, LlamaWeights[layers.Array]]
 
 
 @pytest.fixture(scope="module")
@@ -224,15 +250,15 @@ def tiny_parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
     path = write_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf", metadata, tiny_tensors(259))
     with GgufFile.open(path) as file:
         config = read_config(metadata, path)
-        return config, load_weights(file, config)
+        return config, load_weights(file, config, file.load)
 
 
 @pytest.fixture(scope="module")
-def tiny(tiny_parts: Parts) -> Llama:
-    return Llama(*tiny_parts)
+def tiny(tiny_parts: Parts) -> NumpyModel:
+    return model_of(*tiny_parts)
 
 
-def greedy(model: Llama, prompt_ids: list[int], sizes: list[int]) -> list[int]:
+def greedy(model: NumpyModel, prompt_ids: list[int], sizes: list[int]) -> list[int]:
     ids = list(prompt_ids)
     for _ in range(8):
         ids.append(int(np.argmax(logits_of(model, ids, *sizes))))
@@ -244,7 +270,7 @@ def greedy(model: Llama, prompt_ids: list[int], sizes: list[int]) -> list[int]:
     sizes=st.lists(st.integers(1, 6), max_size=6),
 )
 def test_chunks_token_by_token_and_at_once_agree(
-    tiny: Llama, prompt_ids: list[int], sizes: list[int]
+    tiny: NumpyModel, prompt_ids: list[int], sizes: list[int]
 ) -> None:
     at_once = logits_of(tiny, prompt_ids)
     sizes = [size for index, size in enumerate(sizes) if sum(sizes[: index + 1]) < len(prompt_ids)]
@@ -252,7 +278,7 @@ def test_chunks_token_by_token_and_at_once_agree(
         assert logits_of(tiny, prompt_ids, *cuts) == pytest.approx(at_once, abs=1e-4)
 
 
-def test_every_way_of_cutting_gives_the_same_greedy_ids(tiny: Llama) -> None:
+def test_every_way_of_cutting_gives_the_same_greedy_ids(tiny: NumpyModel) -> None:
     prompt_ids = np.random.default_rng(3).integers(0, 259, 20).tolist()
     expected = greedy(tiny, prompt_ids, [])
     assert len(set(expected)) > 1
@@ -260,7 +286,7 @@ def test_every_way_of_cutting_gives_the_same_greedy_ids(tiny: Llama) -> None:
         assert greedy(tiny, prompt_ids, sizes) == expected
 
 
-def test_a_cut_state_goes_on_as_if_the_rest_had_never_been(tiny: Llama) -> None:
+def test_a_cut_state_goes_on_as_if_the_rest_had_never_been(tiny: NumpyModel) -> None:
     state = tiny.make_state()
     tiny.forward([5, 6, 7, 8, 9], state, need_logits=False)
     assert state.truncate(2) == 2
@@ -268,7 +294,7 @@ def test_a_cut_state_goes_on_as_if_the_rest_had_never_been(tiny: Llama) -> None:
     assert logits == pytest.approx(logits_of(tiny, [5, 6, 10, 11]), abs=1e-4)
 
 
-def test_without_need_for_logits_the_head_is_left_out(tiny: Llama) -> None:
+def test_without_need_for_logits_the_head_is_left_out(tiny: NumpyModel) -> None:
     state = tiny.make_state()
     assert tiny.forward([1, 2], state, need_logits=False) is None
     assert len(state) == 2
@@ -276,7 +302,7 @@ def test_without_need_for_logits_the_head_is_left_out(tiny: Llama) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e38])
 def test_damaged_weights_show_in_the_logits_and_nowhere_else(
-    value: float, load: Callable[..., Llama]
+    value: float, load: Callable[..., NumpyModel]
 ) -> None:
     broken = np.full((FFN, DIM), value, np.float32)
     model = load(
@@ -304,19 +330,20 @@ class Interrupted:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_a_fault_at_any_step_of_a_pass_leaves_the_state_as_it_was(
-    tiny: Llama, tiny_parts: Parts, error: type[BaseException]
+    tiny: NumpyModel, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:  # 3
-    n_steps = 2 * 13 + 2  # 13 in each of two layers, and the head's two
+    n_steps = 1 + 2 * 13 + 2  # the angles, 13 in each of two layers, and the head's two
     expected = logits_of(tiny, [1, 2, 3, 4])
     for nth in range(1, n_steps + 1):
         state = tiny.make_state()
         tiny.forward([1, 2], state, need_logits=False)
-        with pytest.raises(error):
-            Llama(*tiny_parts, ops=Interrupted(nth, error)).forward([90, 91, 92], state, need_logits=True)
+        with monkeypatch.context() as patch, pytest.raises(error):
+            patch.setattr(numpy_model, "layers", Interrupted(nth, error))
+            tiny.forward([90, 91, 92], state, need_logits=True)
         assert len(state) == 2
         assert tiny.forward([3, 4], state, need_logits=True) == pytest.approx(expected, abs=1e-4)
-    unharmed = Llama(*tiny_parts, ops=Interrupted(n_steps + 1, error))
-    assert logits_of(unharmed, [1, 2, 3, 4]) == pytest.approx(expected, abs=1e-4)
+    monkeypatch.setattr(numpy_model, "layers", Interrupted(n_steps + 1, error))
+    assert logits_of(tiny, [1, 2, 3, 4]) == pytest.approx(expected, abs=1e-4)
 
 
 # --- loading ---
@@ -331,7 +358,7 @@ def zeros(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", sound_tensors())
-def test_missing_tensor_is_named(name: str, load: Callable[..., Llama]) -> None:
+def test_missing_tensor_is_named(name: str, load: Callable[..., NumpyModel]) -> None:
     tensors = sound_tensors()
     del tensors[name]
     with pytest.raises(ModelFileError, match=f"model.gguf: tensor `{name}` is missing"):
@@ -354,7 +381,7 @@ def test_missing_tensor_is_named(name: str, load: Callable[..., Llama]) -> None:
     ],
 )
 def test_tensor_of_another_shape_is_named_with_both(
-    name: str, shape: tuple[int, ...], expected: tuple[int, ...], load: Callable[..., Llama]
+    name: str, shape: tuple[int, ...], expected: tuple[int, ...], load: Callable[..., NumpyModel]
 ) -> None:
     with pytest.raises(ModelFileError) as caught:
         load(sound_tensors() | {name: zeros(*shape)})
@@ -364,7 +391,7 @@ def test_tensor_of_another_shape_is_named_with_both(
 @pytest.mark.parametrize(
     "name", ["blk.0.attn_q_norm.weight", "blk.2.attn_norm.weight", "blk.0.ffn_gate_inp.weight"]
 )
-def test_tensor_the_architecture_would_ignore_is_refused(name: str, load: Callable[..., Llama]) -> None:
+def test_tensor_the_architecture_would_ignore_is_refused(name: str, load: Callable[..., NumpyModel]) -> None:
     with pytest.raises(UnsupportedModelError, match=f"tensor `{name}` has no part in the `llama`"):
         load(sound_tensors() | {name: zeros(DIM)})
 
@@ -387,10 +414,33 @@ class Described:
 
 def test_a_file_is_refused_before_any_weight_is_loaded() -> None:
     check_weights(Described(sound_tensors()), config_of())
+    extra, sound = Described(sound_tensors() | {"blk.1.more": zeros(1)}), Described(sound_tensors())
     with pytest.raises(UnsupportedModelError):
-        load_weights(Described(sound_tensors() | {"blk.1.more": zeros(1)}), config_of())
+        load_weights(extra, config_of(), extra.load)
     with pytest.raises(ModelFileError, match="`blk.2.attn_norm.weight` is missing"):
-        load_weights(Described(sound_tensors()), config_of(block_count=2**31))
+        load_weights(sound, config_of(block_count=2**31), sound.load)
+
+
+@pytest.mark.parametrize("is_tied", [True, False], ids=["tied", "own head"])
+def test_matrices_are_what_the_reader_given_makes_of_them_and_vectors_are_float32(
+    is_tied: bool, tmp_path: Path
+) -> None:
+    tensors = convert(hf_weights(has_biases=True, is_tied=is_tied), "Q8_0")
+    asked: list[str] = []
+
+    def read(name: str) -> Weight:
+        asked.append(name)
+        return file.map_weight(name)
+
+    with GgufFile.open(write_gguf(tmp_path / "model.gguf", {}, tensors)) as file:
+        weights = load_weights(file, config_of(), read)
+    assert sorted(asked) == sorted(name for name, (kind, _, _) in tensors.items() if kind == "Q8_0")
+    assert (weights.output is weights.token_embd) is is_tied
+    block = weights.blocks[1]
+    assert (block.attn_k.weight.shape, block.attn_k.weight.ggml_type.name) == ((KV_DIM, DIM), "Q8_0")
+    assert block.attn_k.bias is not None
+    for vector in (block.attn_k.bias, block.ffn_norm, weights.output_norm):
+        assert (vector.dtype, vector.flags.writeable) == (np.float32, False)
 
 
 def test_weights_cannot_be_written(tiny_parts: Parts) -> None:  # G11

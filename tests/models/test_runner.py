@@ -15,36 +15,53 @@ from fakes import HashModel, HashState, RecurrentModel, hash_runner
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tiny_model import load_tiny_model, write_tiny_model
+from tiny_model import COMPILED_SIZES, COMPILED_TOLERANCE, SIZES, load_tiny_model, write_tiny_model
 
 from turbospark_chat.engine.kv_prefix import KvPrefix
 from turbospark_chat.engine.producer import LogitProducer, ScriptedProducer
 from turbospark_chat.engine.session_pool import SessionPool
 from turbospark_chat.errors import TokenIdError
 from turbospark_chat.models import kv_cache
-from turbospark_chat.models.llama import Llama
+from turbospark_chat.models.kv_cache import KvCache
+from turbospark_chat.models.loader import Arithmetic, RunnableModel
+from turbospark_chat.models.packed_kv_cache import PackedKvCache
 from turbospark_chat.models.runner import Runner
 
 AnyRunner = Runner[KvPrefix, Any]
 MakeModel = Callable[[], Any]
-KINDS = ["hash", "ring", "recurrent", "llama"]
+Close = Callable[[Any], Any]  # logits to what equals them, however the ids before were cut into chunks
 
 
 @pytest.fixture(scope="module")
-def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Llama:
-    return load_tiny_model(tmp_path_factory.mktemp("tiny")).model
+def llamas(tmp_path_factory: pytest.TempPathFactory, compiled: Arithmetic) -> dict[str, RunnableModel]:
+    arithmetics = {"numpy": Arithmetic(), "compiled": compiled}
+    models = {
+        name: load_tiny_model(tmp_path_factory.mktemp(name), arithmetic).model
+        for name, arithmetic in arithmetics.items()
+    }
+    assert [model.arithmetic.split(",")[0] for model in models.values()] == list(models)
+    return models
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def make_model(request: pytest.FixtureRequest, tiny_llama: Llama) -> MakeModel:
-    """Return a maker of each kind of model: full attention, a window in a ring, recurrent, and a real one."""
+@pytest.fixture(scope="module", params=["hash", "ring", "recurrent", "numpy", "compiled"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each kind of model: full attention, a window in a ring, recurrent, and a real one in both arithmetics."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def make_model(kind: str, llamas: dict[str, RunnableModel]) -> MakeModel:
     makers: dict[str, MakeModel] = {
         "hash": HashModel,
         "ring": partial(HashModel, window=4),
         "recurrent": RecurrentModel,
-        "llama": lambda: tiny_llama,
     }
-    return makers[request.param]
+    return makers.get(kind) or partial(llamas.__getitem__, kind)
+
+
+@pytest.fixture(scope="module")
+def close(kind: str) -> Close:
+    return partial(pytest.approx, abs=COMPILED_TOLERANCE if kind == "compiled" else 1e-4)
 
 
 def run(model: Any, *, slots: int | None = None) -> AnyRunner:
@@ -82,10 +99,6 @@ def check_agreement(runner: AnyRunner, length: int) -> None:
     assert (len(runner.record), len(runner.state)) == (length, length)
 
 
-def close(logits: NDArray[np.float32]) -> Any:
-    return pytest.approx(logits, abs=1e-4)
-
-
 def test_producers_have_the_protocols_members() -> None:
     producers: list[LogitProducer] = [hash_runner()[0], ScriptedProducer([], vocab_size=3, end_id=0)]
     members = {name: member for name, member in vars(LogitProducer).items() if not name.startswith("_")}
@@ -105,7 +118,7 @@ IDS = st.lists(st.integers(0, 96), min_size=1, max_size=16)
 
 @given(ids=IDS, sizes=st.lists(st.integers(1, 5), max_size=16))
 def test_chunks_and_single_tokens_give_the_logits_of_one_chunk(
-    make_model: MakeModel, ids: list[int], sizes: list[int]
+    make_model: MakeModel, close: Close, ids: list[int], sizes: list[int]
 ) -> None:
     at_once = feed(run(make_model()), ids)
     chunked, single = run(make_model()), run(make_model())
@@ -126,7 +139,7 @@ def test_chunks_and_single_tokens_give_the_logits_of_one_chunk(
 
 @given(first=IDS, second=IDS)
 def test_a_prompt_continued_from_any_other_gives_the_logits_of_a_fresh_run(
-    make_model: MakeModel, first: list[int], second: list[int]
+    make_model: MakeModel, close: Close, first: list[int], second: list[int]
 ) -> None:
     runner = run(make_model())
     feed(runner, first)
@@ -135,7 +148,7 @@ def test_a_prompt_continued_from_any_other_gives_the_logits_of_a_fresh_run(
 
 @given(ids=IDS, tail=IDS, at=st.integers(0, 16))
 def test_feeding_at_an_earlier_position_cuts_first_or_refuses(
-    make_model: MakeModel, ids: list[int], tail: list[int], at: int
+    make_model: MakeModel, close: Close, ids: list[int], tail: list[int], at: int
 ) -> None:
     runner = run(make_model())
     feed(runner, ids)
@@ -186,7 +199,7 @@ def test_feeding_that_makes_no_sense_is_refused_and_nothing_changes(
     check_agreement(runner, 2)
 
 
-def test_reset_empties_record_and_state(make_model: MakeModel) -> None:
+def test_reset_empties_record_and_state(make_model: MakeModel, close: Close) -> None:
     runner = run(make_model())
     feed(runner, [5, 11, 23, 42])
     runner.reset()
@@ -217,7 +230,7 @@ def test_a_prompt_shorter_than_the_cache_evaluates_one_token() -> None:  # A12
     check_agreement(runner, 0)
 
 
-def test_prompts_that_share_only_bos_keep_it(make_model: MakeModel) -> None:  # A13
+def test_prompts_that_share_only_bos_keep_it(make_model: MakeModel, close: Close) -> None:  # A13
     runner = run(make_model())
     feed(runner, [1, 10, 11])
     logits = continued(runner, [1, 20, 21])
@@ -261,11 +274,17 @@ def test_a_recurrent_state_is_kept_whole_or_not_at_all(
     assert next_id is None or (runner.state.value, int(np.argmax(logits))) == (5918, next_id)
 
 
-def test_second_turn_allocates_no_cache(tiny_llama: Llama, monkeypatch: pytest.MonkeyPatch) -> None:  # T60
-    runner = run(tiny_llama)
+@pytest.mark.parametrize(("name", "kind_of_cache"), [("numpy", KvCache), ("compiled", PackedKvCache)])
+def test_second_turn_allocates_no_cache(
+    name: str, kind_of_cache: type, llamas: dict[str, RunnableModel], monkeypatch: pytest.MonkeyPatch
+) -> None:  # T60
+    runner = run(llamas[name])
     feed(runner, list(range(100)))
+    assert type(runner.state) is kind_of_cache
     n_bytes = runner.state.n_bytes
-    monkeypatch.setattr(kv_cache, "_grown", None)  # the only way to new arrays
+    # The only ways to new arrays.
+    monkeypatch.setattr(kv_cache, "_grown", None)
+    monkeypatch.setattr(PackedKvCache, "_grown", None)
     continued(runner, [*range(60), *range(150, 250)])
     assert runner.state.n_bytes == n_bytes
 
@@ -342,7 +361,9 @@ class FaultyRecord(KvPrefix):
 
 
 @pytest.mark.parametrize("takes_first", [False, True])
-def test_a_fault_while_recording_takes_the_positions_back(make_model: MakeModel, takes_first: bool) -> None:
+def test_a_fault_while_recording_takes_the_positions_back(
+    make_model: MakeModel, close: Close, takes_first: bool
+) -> None:
     runner = Runner(make_model(), FaultyRecord)
     feed(runner, [30, 31, 32])
     runner.record.takes_first = takes_first
@@ -355,12 +376,10 @@ def test_a_fault_while_recording_takes_the_positions_back(make_model: MakeModel,
 
 FORKING = """
 import multiprocessing, pathlib, sys
-from turbospark_chat.engine.kv_prefix import KvPrefix
+from turbospark_chat.assembly import open_chat_model
 from turbospark_chat.errors import ForkedEngineError
-from turbospark_chat.models.loader import load_model
-from turbospark_chat.models.runner import Runner
 
-runner = Runner(load_model(pathlib.Path(sys.argv[1]), available_bytes=10**9).model, KvPrefix)
+runner = open_chat_model(pathlib.Path(sys.argv[1]), context_length=None).producer
 runner.produce(5, 0)
 context = multiprocessing.get_context("fork")
 answers = context.SimpleQueue()
@@ -383,8 +402,11 @@ print(len(runner.record))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_is_refused_and_a_new_process_is_not(tmp_path: Path) -> None:  # F21
-    model = write_tiny_model(tmp_path / "tiny.gguf")
+@pytest.mark.parametrize("sizes", [SIZES, COMPILED_SIZES], ids=["numpy", "compiled"])
+def test_a_forked_child_is_refused_and_its_parent_goes_on(
+    sizes: dict[str, int], tmp_path: Path
+) -> None:  # F21
+    model = write_tiny_model(tmp_path / "tiny.gguf", sizes=sizes)
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, str(model)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     refusal, length = done.stdout.splitlines()
@@ -494,8 +516,12 @@ PROMPTS = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=6), max_size
 
 @given(prompts=PROMPTS, slots=st.sampled_from([None, 0, 1, 2]))
 def test_any_order_of_prompts_gives_the_replies_of_cold_runs(
-    make_model: MakeModel, prompts: list[list[int]], slots: int | None
+    make_model: MakeModel, close: Close, prompts: list[list[int]], slots: int | None
 ) -> None:
     runner = run(make_model(), slots=slots)
     for prompt_ids in prompts:
-        assert reply(runner, prompt_ids, n_new=2) == reply(run(make_model()), prompt_ids, n_new=2)
+        said, cold = reply(runner, prompt_ids, n_new=2), run(make_model())
+        logits = feed(cold, prompt_ids)
+        for token in said:
+            assert logits[token] == close(logits.max())  # of two candidates this close, either
+            logits = cold.produce(token, len(cold.record))

@@ -1,11 +1,11 @@
-"""The line that says a long prompt is still being read."""
+"""The line that says what takes long: kernels being compiled, a long prompt being read."""
 
 import io
 
 import pytest
 
 from turbospark_chat.engine.progress import Prefill
-from turbospark_chat.terminal.progress_line import PrefillLine
+from turbospark_chat.terminal.progress_line import CompileLine, PrefillLine, ProgressLine
 
 
 class Stream(io.StringIO):
@@ -39,6 +39,66 @@ class Clock:
 @pytest.fixture
 def clock():
     return Clock()
+
+
+# Any line
+
+
+def test_a_drawn_line_takes_the_place_of_the_one_before_however_long():
+    stream = Stream()
+    line = ProgressLine(stream)
+    for text in ("one of many", "two", "three of them"):
+        line.draw(text)
+        assert stream.screen == text
+    assert "\n" not in stream.getvalue()
+
+
+def test_a_line_is_seen_at_once():
+    class Flushes(Stream):
+        n_flushes = 0
+
+        def flush(self) -> None:
+            self.n_flushes += 1
+
+    stream = Flushes()
+    line = ProgressLine(stream)
+    line.draw("one")
+    assert stream.n_flushes == 1
+    line.clear()
+    assert stream.n_flushes > 1
+
+
+def test_clearing_what_was_never_drawn_writes_nothing():
+    stream = Stream()
+    ProgressLine(stream).clear()
+    assert stream.getvalue() == ""
+
+
+def test_a_file_gets_no_line():
+    stream = Stream(is_terminal=False)
+    line = ProgressLine(stream)
+    line.draw("one")
+    line.clear()
+    assert stream.getvalue() == ""
+
+
+# Kernels being compiled
+
+
+def test_the_kernel_under_way_is_counted_from_one_and_the_line_goes_with_the_last():
+    stream = Stream()
+    line = CompileLine(stream)
+    seen = []
+    for done in range(4):
+        line.show(done, 3)
+        seen.append(stream.screen)
+    start = "compiling for this processor, once: "
+    assert seen == [f"{start}1 of 3", f"{start}2 of 3", f"{start}3 of 3", ""]
+    assert stream.getvalue()[-1] == "\r"
+    assert "\x1b" not in stream.getvalue()
+
+
+# A prompt being read
 
 
 def test_a_prompt_read_within_half_a_second_shows_nothing(clock):  # T78

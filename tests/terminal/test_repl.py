@@ -3,6 +3,7 @@
 import io
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -32,7 +33,7 @@ class Chat:
             session,
             ModelThread(),
             model_name="tiny",
-            locations=Locations(models=folder, history_file=folder / "history"),
+            locations=replace(Locations.of_user(), history_file=folder / "history"),
             output=terminal.output,
             is_colored=False,
             probe=None,

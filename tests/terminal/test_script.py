@@ -119,9 +119,10 @@ def test_stderr_gets_notices_unless_it_is_to_be_quiet(is_quiet, err):  # T24, T6
 
 
 def test_json_is_one_object_a_turn_and_has_the_thinking():  # T6
-    chat = Script(make_session("<think>hm</think>yes", "no"), is_json=True)
+    chat = Script(make_session("<think>hm</think>yes", "no"), arithmetic="numpy, float32", is_json=True)
     assert chat.run("a", "b") == 0
     first, second = map(json.loads, chat.out.getvalue().splitlines())
+    assert first["arithmetic"] == second["arithmetic"] == "numpy, float32"
     assert (first["model"], first["reply"], first["reasoning"], second["reply"]) == (
         "tiny",
         "yes",

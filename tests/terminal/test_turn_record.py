@@ -9,7 +9,7 @@ from turbospark_chat.terminal.turn_record import turn_record
 
 
 def record(result):
-    line = turn_record(result, model="tiny")
+    line = turn_record(result, model="tiny", arithmetic="compiled, 2 threads")
     assert "\n" not in line
     return json.loads(line)
 
@@ -21,6 +21,7 @@ def test_it_says_what_the_turn_was_and_what_it_cost():
     assert seconds == pytest.approx([result.raw.prefill_seconds, result.raw.decode_seconds], abs=1e-6)
     assert shown == {
         "model": "tiny",
+        "arithmetic": "compiled, 2 threads",
         "reply": "yes",
         "reasoning": "hm",
         "reason": "end_of_turn",
@@ -47,7 +48,7 @@ def test_a_later_turn_says_what_was_reused():  # T57
 
 def test_characters_stay_readable():
     assert "Grüße 中 👨\u200d👩\u200d👧" in turn_record(
-        send(make_session("Grüße 中 👨\u200d👩\u200d👧"), "hi"), model="tiny"
+        send(make_session("Grüße 中 👨\u200d👩\u200d👧"), "hi"), model="tiny", arithmetic=""
     )
 
 

@@ -43,6 +43,7 @@ class ChatModel:
     stop_ids: Mapping[int, StopReason]
     context_length: int
     reasoning_tags: ReasoningTags | None = None
+    arithmetic: str = ""  # what computes, for people
     probe: PressureProbe | None = None
     check_memory: Callable[[int], None] = lambda n_positions: None
 
@@ -79,6 +80,11 @@ class ChatSession:
     def context_length(self) -> int:
         """The most positions a turn may use."""
         return self._model.context_length
+
+    @property
+    def arithmetic(self) -> str:
+        """What computes, for people."""
+        return self._model.arithmetic
 
     @property
     def template(self) -> ChatTemplate:

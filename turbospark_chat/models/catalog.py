@@ -107,7 +107,7 @@ def resolve(model: str, locations: ModelLocations) -> ResolvedModel:
     entry = CATALOG.get(model)
     if entry is not None:
         return ResolvedModel(entry.name, installed_path(entry, locations), entry)
-    path = Path(os.path.expanduser(model))
+    path = Path(model if "\0" in model else os.path.expanduser(model))  # no user's name has a zero byte in it
     if not _is_path(model) and not (model and os.path.exists(path)):
         raise UnknownModelError(model or "''", _unknown_problem(model))
     _check_readable(path)

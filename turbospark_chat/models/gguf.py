@@ -4,6 +4,8 @@ Owns the file's layout, as https://github.com/ggml-org/ggml/blob/9d325133eed396b
 describes it. Knows no architecture and no key's meaning but the alignment and the number of files.
 """
 
+import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +22,7 @@ from turbospark_chat.errors import ModelFileError, UnsupportedModelError
 from turbospark_chat.models.gguf_cursor import GgufCursor, truncated
 from turbospark_chat.models.gguf_metadata import GgufMetadata
 from turbospark_chat.models.quants import FORMATS, Bytes, Floats, GgmlType, dequantize
+from turbospark_chat.models.weight import Weight
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -125,8 +128,32 @@ class GgufFile:
         self._check_type(info)
         return np.frombuffer(self._data, np.uint8, count=info.n_bytes, offset=info.offset)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file, as it was when opened."""
+        return len(self._data)
+
+    def fingerprint(self) -> bytes:
+        """Return a digest of everything before the weights: two files that share it have the same metadata."""
+        end = min((info.offset for info in self.tensors.values()), default=self.size)
+        return hashlib.sha256(self._data[:end]).digest()
+
+    def map_weight(self, name: str) -> Weight:
+        """Return a matrix as a view of the file, which must keep its length as long as the view is used.
+
+        Raises:
+            ModelFileError: the file is shorter than when it was opened.
+            UnsupportedModelError: the file has no such tensor, or its type is not read.
+        """
+        info = self._info(name)
+        data = self.tensor_bytes(name)
+        if os.fstat(self._file.fileno()).st_size < info.offset + info.n_bytes:
+            raise self._cut_short(info, os.fstat(self._file.fileno()).st_size - info.offset)
+        rows, columns = info.shape
+        return Weight(data, GgmlType(info.ggml_type), (rows, columns))
+
     def load(self, name: str) -> Floats:
-        """Return a tensor's values as a new float32 array in its shape.
+        """Return a tensor's values as a new, read-only float32 array in its shape.
 
         It is read, not taken from the mapping: where another program cuts the file short meanwhile, a read comes up
         short, and a look at the mapping would kill the process.
@@ -144,11 +171,16 @@ class GgufFile:
         except OSError as error:
             raise ModelFileError(self.path, f"cannot be read: {error.strerror}") from error
         if n_read < info.n_bytes:
-            raise ModelFileError(
-                self.path,
-                f"was cut short while it was read: `{name}` needs {info.n_bytes} bytes, has {n_read}",
-            )
-        return dequantize(blocks, info.ggml_type, info.shape)
+            raise self._cut_short(info, n_read)
+        values = dequantize(blocks, info.ggml_type, info.shape)
+        values.setflags(write=False)  # arithmetic that writes a weight must fail
+        return values
+
+    def _cut_short(self, info: TensorInfo, n_bytes: int) -> ModelFileError:
+        return ModelFileError(
+            self.path,
+            f"was cut short while it was read: `{info.name}` needs {info.n_bytes} bytes, has {max(n_bytes, 0)}",
+        )
 
     def _info(self, name: str) -> TensorInfo:
         if name not in self.tensors:

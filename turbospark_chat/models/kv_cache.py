@@ -15,6 +15,7 @@ class KvCache:
     """
 
     def __init__(self, *, n_layers: int, n_kv_heads: int, head_dim: int) -> None:
+        self.head_dim = head_dim
         empty = (n_kv_heads, 0, head_dim)
         self._keys = [np.empty(empty, np.float32) for _ in range(n_layers)]
         self._values = [np.empty(empty, np.float32) for _ in range(n_layers)]

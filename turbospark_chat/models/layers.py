@@ -5,32 +5,11 @@ Hd `head_dim` · F `ffn_dim` · V vocabulary. No batch axis. Weights are stored 
 Everything is float32, but for the angles of RoPE.
 """
 
-from typing import Protocol
-
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 Angles = NDArray[np.float64]
-
-
-class LayerOps(Protocol):
-    """The functions an architecture computes with: this module, or compiled kernels of the same signatures."""
-
-    def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
-        """See `linear`."""
-
-    def rms_norm(self, x: Array, weight: Array, eps: float) -> Array:
-        """See `rms_norm`."""
-
-    def apply_rope(self, x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
-        """See `apply_rope`."""
-
-    def attention(self, q: Array, k: Array, v: Array, position: int) -> Array:
-        """See `attention`."""
-
-    def swiglu(self, gate: Array, up: Array) -> Array:
-        """See `swiglu`."""
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:

@@ -5,16 +5,38 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any, Protocol
 
-from turbospark_chat.errors import MemoryOverflowError, ModelFileError, ModelWarning, UnsupportedModelError
+from turbospark_chat.errors import (
+    KernelsUnavailableError,
+    MemoryOverflowError,
+    ModelFileError,
+    ModelWarning,
+    UnsupportedModelError,
+)
+from turbospark_chat.models.compiled_model import CompiledModel
 from turbospark_chat.models.config import ModelConfig, read_config
 from turbospark_chat.models.gguf import GgufFile
-from turbospark_chat.models.llama import Llama, check_weights, load_weights
+from turbospark_chat.models.kernel_library import KernelLibrary
+from turbospark_chat.models.llama import Llama
+from turbospark_chat.models.llama_weights import check_weights, load_weights
+from turbospark_chat.models.numpy_model import NumpyModel
+from turbospark_chat.models.packed_kv_cache import packed_position_bytes
+from turbospark_chat.models.runner import Model
 from turbospark_chat.models.stop_ids import StopIds, gather_stop_ids
 from turbospark_chat.models.tokenizer import Tokenizer
 from turbospark_chat.models.vocabulary import Vocabulary, read_vocabulary
+from turbospark_chat.models.vocabulary_cache import VocabularyCache
 
-FLOAT_BYTES = 4  # weights and cache are float32 in memory
+FLOAT_BYTES = 4  # of a weight in the reference arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What is to compute: the kernels of a library on so many threads, or numpy where there is none."""
+
+    library: KernelLibrary | None = None
+    n_threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +44,7 @@ class LoadedModel:
     """Everything a chat needs of a model file. `context_length` is the longest that is exact."""
 
     config: ModelConfig
-    model: Llama
+    model: "RunnableModel"
     tokenizer: Tokenizer
     stop_ids: StopIds
     template: str | None
@@ -30,7 +52,19 @@ class LoadedModel:
 
     def kv_bytes(self, n_positions: int) -> int:
         """Return the size of a KV cache for so many positions."""
-        return self.config.kv_bytes(n_positions, item_bytes=FLOAT_BYTES)
+        return n_positions * self.model.position_bytes
+
+
+class RunnableModel(Model[Any], Protocol):
+    """A model that says what computes it and what a position of its cache takes."""
+
+    @property
+    def arithmetic(self) -> str:
+        """What computes, for people."""
+
+    @property
+    def position_bytes(self) -> int:
+        """Bytes of a position in the KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,37 +72,38 @@ class Architecture:
     """What one kind of model is made of."""
 
     check: Callable[[GgufFile, ModelConfig], None]  # refuses a file it cannot build from, loading nothing
-    build: Callable[[GgufFile, ModelConfig], Llama]
+    build: Callable[[GgufFile, ModelConfig, Callable[[str], Any]], Llama[Any]]  # given what reads a matrix
 
 
-def _build_llama(file: GgufFile, config: ModelConfig) -> Llama:
-    return Llama(config, load_weights(file, config))
+def _build_llama(file: GgufFile, config: ModelConfig, read_matrix: Callable[[str], Any]) -> Llama[Any]:
+    return Llama(config, load_weights(file, config, read_matrix), vocab_size=_n_rows(file))
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {"llama": Architecture(check_weights, _build_llama)}
 
 
-def load_model(path: Path, *, available_bytes: int) -> LoadedModel:
-    """Load a GGUF file.
+def load_model(
+    path: Path,
+    *,
+    available_bytes: int,
+    arithmetic: Arithmetic = Arithmetic(),
+    vocabularies: VocabularyCache | None = None,
+) -> LoadedModel:
+    """Load a GGUF file, its vocabulary through a cache if there is one.
+
+    Where kernels cannot be had for it, numpy computes: a ModelWarning says so if that is the machine's doing.
 
     Raises:
         ModelFileError, UnsupportedModelError: what is wrong with the file.
         MemoryOverflowError: the weights need more than `available_bytes`; before any is allocated.
     """
     with GgufFile.open(path) as file:
-        config, vocabulary = read_supported(file)
-        needed = weight_bytes(file)
-        if needed > available_bytes:
-            raise MemoryOverflowError(
-                f"{path.name}, as float32,",
-                needed,
-                available_bytes,
-                advice="close other programs or take a smaller model",
-            )
+        config, vocabulary = read_supported(file, vocabularies)
+        model = _build_compiled(file, config, arithmetic, available_bytes)
         template = file.metadata.get("tokenizer.chat_template")
         return LoadedModel(
             config=config,
-            model=ARCHITECTURES[config.architecture].build(file, config),
+            model=model or _build_numpy(file, config, available_bytes),
             tokenizer=Tokenizer(vocabulary),
             stop_ids=gather_stop_ids(vocabulary),
             template=template if isinstance(template, str) else None,
@@ -76,7 +111,63 @@ def load_model(path: Path, *, available_bytes: int) -> LoadedModel:
         )
 
 
-def read_supported(file: GgufFile) -> tuple[ModelConfig, Vocabulary]:
+def why_not_compiled(file: GgufFile, config: ModelConfig) -> str | None:
+    """Return what keeps kernels from computing a file that can be loaded, None if nothing does."""
+    if config.head_dim % 16:
+        return f"heads of {config.head_dim} numbers, not of a multiple of 16"
+    odd = sorted({shape[1] for shape in _matrix_shapes(file) if shape[1] % 32})
+    return f"rows of {odd[0]} weights, not of a multiple of 32" if odd else None
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a file takes in memory, and what computes it."""
+
+    arithmetic: str
+    weight_bytes: int
+    position_bytes: int  # of the KV cache
+
+
+def footprint(file: GgufFile, config: ModelConfig, arithmetic: Arithmetic) -> Footprint:
+    """Return what loading a supported file would take, loading nothing."""
+    reason = "as asked" if arithmetic.library is None else why_not_compiled(file, config)
+    if reason is None:
+        return Footprint("compiled, on the weights as they are", file.size, packed_position_bytes(config))
+    return Footprint(
+        f"numpy, in float32: {reason}", weight_bytes(file), config.kv_bytes(1, item_bytes=FLOAT_BYTES)
+    )
+
+
+def _build_compiled(
+    file: GgufFile, config: ModelConfig, arithmetic: Arithmetic, available_bytes: int
+) -> RunnableModel | None:
+    if arithmetic.library is None or why_not_compiled(file, config) is not None:
+        return None
+    _check_memory(file, file.size, available_bytes, "mapped,")
+    architecture = ARCHITECTURES[config.architecture].build(file, config, file.map_weight)
+    try:
+        return CompiledModel(architecture, arithmetic.library, n_threads=arithmetic.n_threads)
+    except KernelsUnavailableError as error:
+        warnings.warn(f"numpy computes, which is slower: {error}", ModelWarning, stacklevel=4)
+        return None
+
+
+def _build_numpy(file: GgufFile, config: ModelConfig, available_bytes: int) -> RunnableModel:
+    _check_memory(file, weight_bytes(file), available_bytes, "as float32,")
+    return NumpyModel(ARCHITECTURES[config.architecture].build(file, config, file.load))
+
+
+def _check_memory(file: GgufFile, needed: int, available: int, how: str) -> None:
+    if needed > available:
+        raise MemoryOverflowError(
+            f"{file.path.name}, {how}", needed, available,
+            advice="close other programs or take a smaller model",
+        )  # fmt: skip
+
+
+def read_supported(
+    file: GgufFile, vocabularies: VocabularyCache | None = None
+) -> tuple[ModelConfig, Vocabulary]:
     """Return the hyper-parameters and the vocabulary of a file that can be loaded, loading no weight.
 
     Raises:
@@ -93,16 +184,24 @@ def read_supported(file: GgufFile) -> tuple[ModelConfig, Vocabulary]:
     config = read_config(file.metadata, file.path)
     file.check_supported()
     ARCHITECTURES[config.architecture].check(file, config)
-    vocabulary = read_vocabulary(file.metadata, source=file.path)
-    n_tokens, n_rows = len(vocabulary.pieces), file.tensors["token_embd.weight"].shape[0]
+    vocabulary = vocabularies.read(file) if vocabularies else read_vocabulary(file.metadata, source=file.path)
+    n_tokens, n_rows = len(vocabulary.pieces), _n_rows(file)
     if n_tokens > n_rows:  # fewer are padding; these would be ids that cannot be fed
         raise ModelFileError(file.path, f"the tokenizer has {n_tokens} tokens, the model only {n_rows}")
     return config, vocabulary
 
 
 def weight_bytes(file: GgufFile) -> int:
-    """Return the size of all weights in memory."""
+    """Return the size of all weights in memory where numpy computes."""
     return sum(prod(info.shape) * FLOAT_BYTES for info in file.tensors.values())
+
+
+def _n_rows(file: GgufFile) -> int:
+    return file.tensors["token_embd.weight"].shape[0]
+
+
+def _matrix_shapes(file: GgufFile) -> list[tuple[int, ...]]:
+    return [info.shape for info in file.tensors.values() if len(info.shape) == 2]
 
 
 def _exact_context(config: ModelConfig) -> int:

@@ -31,6 +31,7 @@ class ScriptStyle:
     """What goes out: reply text or JSON objects; `is_quiet` leaves stderr to errors."""
 
     model_name: str
+    arithmetic: str = ""  # what computes
     is_json: bool = False
     is_quiet: bool = False
 
@@ -93,7 +94,10 @@ class ScriptRunner:
         self._end_reasoning()
         self._was_cancelled |= result.raw.reason is StopReason.CANCELLED
         if self._style.is_json:
-            self._write(self._out, turn_record(result, model=self._style.model_name) + "\n")
+            self._write(
+                self._out,
+                turn_record(result, model=self._style.model_name, arithmetic=self._style.arithmetic) + "\n",
+            )
             return
         self._write(self._out, "\n")
         if result.raw.reason is StopReason.MAX_TOKENS and not self._style.is_quiet:

@@ -5,11 +5,12 @@ import json
 from turbospark_chat.chat.turn_result import TurnResult
 
 
-def turn_record(result: TurnResult, *, model: str) -> str:
+def turn_record(result: TurnResult, *, model: str, arithmetic: str) -> str:
     """Return the object as one line. A turn cancelled before its first token has an empty reply."""
     raw, turn = result.raw, result.turn
     record = {
         "model": model,
+        "arithmetic": arithmetic,
         "reply": turn.reply.content if turn else "",
         "reasoning": turn.reply.reasoning if turn else None,
         "reason": raw.reason,

@@ -1,0 +1,1 @@
+"""Measures this program, and another one beside it: `ts bench`."""

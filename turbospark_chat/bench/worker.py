@@ -1,0 +1,47 @@
+"""A process that holds one subject and does what it is asked, a JSON object a line: see `runner`."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+
+def main() -> None:
+    """Make the subject that the arguments name and serve it until stdin ends.
+
+    Arguments: own or llama.cpp, the model's path, threads, positions. A library may print what it likes: the answers
+    go out by a descriptor of their own.
+    """
+    kind, path, n_threads, n_positions = sys.argv[1:]
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        serve(lambda: _make_subject(kind, Path(path), int(n_threads), int(n_positions)), sys.stdin, answers)
+
+
+def serve(make_subject: Any, requests: TextIO, answers: TextIO) -> None:
+    """Answer each request `{"call": NAME, "arguments": [...]}` by `{"result": ...}` or `{"error": TEXT}`."""
+    subject: Any = None
+    for line in requests:
+        request = json.loads(line)
+        try:
+            subject = subject or make_subject()
+            answer = {"result": getattr(subject, request["call"])(*request["arguments"])}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _make_subject(kind: str, path: Path, n_threads: int, n_positions: int) -> Any:
+    if kind == "own":
+        from turbospark_chat.bench.own_subject import OwnSubject
+
+        return OwnSubject(path, n_threads=n_threads, n_positions=n_positions)
+    from turbospark_chat.bench.peer_subject import PeerSubject
+
+    return PeerSubject(path, n_threads=n_threads, n_positions=n_positions)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Compiled kernels, kept on disk from one run to the next. Compiling imports numba; loading does not."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from turbospark_chat.errors import KernelsUnavailableError
+from turbospark_chat.models.sealed_file import digest_of, read_sealed, write_sealed
+
+OnCompile = Callable[[int, int], None]  # kernels compiled so far, and of how many
+
+
+class _Code(Protocol):
+    def address_of(self, symbol: str) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedKernels:
+    """Kernels in this process. Their addresses hold as long as this lives."""
+
+    _code: _Code
+
+    def address_of(self, name: str) -> int:
+        """Return the address of a kernel by its name."""
+        return self._code.address_of(_symbol(name))
+
+
+class KernelLibrary:
+    """Finds kernels by name in a folder, and compiles those that are not there yet.
+
+    A folder holds machine code for several processors and versions apart. Where it cannot be written, everything
+    still runs, and is compiled again the next time.
+    """
+
+    def __init__(self, folder: Path, *, on_compile: OnCompile = lambda done, total: None) -> None:
+        self._folder = folder
+        self._on_compile = on_compile
+
+    def load(self, names: Iterable[str]) -> LoadedKernels:
+        """Load kernels, compiling those that the folder lacks; `on_compile` hears of each, and of the end.
+
+        Raises:
+            KernelsUnavailableError: the libraries for it do not run here.
+        """
+        try:
+            from turbospark_chat.models.kernels.machine import LoadedCode, describe_machine
+
+            machine = describe_machine()
+        except (ImportError, OSError) as error:
+            raise KernelsUnavailableError(f"llvmlite cannot be used: {error}") from error
+        here = Path(__file__).parent
+        sources = [*sorted((here / "kernels").glob("*.py")), here / "quants.py"]
+        folder = self._folder / digest_of(machine, sources=sources)
+        wanted = list(dict.fromkeys(names))
+        files = {name: read_sealed(folder / f"{_symbol(name)}.o") for name in wanted}
+        missing = [name for name, content in files.items() if content is None]
+        try:
+            for done, name in enumerate(missing):
+                self._on_compile(done, len(missing))
+                files[name] = code = _compile(name)
+                write_sealed(folder / f"{_symbol(name)}.o", code)
+        finally:
+            if missing:
+                self._on_compile(len(missing), len(missing))
+        try:
+            return LoadedKernels(LoadedCode([content for content in files.values() if content is not None]))
+        except (RuntimeError, OSError) as error:
+            raise KernelsUnavailableError(f"llvmlite cannot load what it compiled: {error}") from error
+
+
+def _symbol(name: str) -> str:
+    return name.replace(" ", "_")
+
+
+def _compile(name: str) -> bytes:
+    try:
+        from turbospark_chat.models.kernels.compile import compile_kernel
+
+        return compile_kernel(name, _symbol(name))
+    except Exception as error:  # a numba that does not fit its numpy or this processor fails in many ways
+        problem = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise KernelsUnavailableError(f"`{name}` cannot be compiled: {problem}") from error

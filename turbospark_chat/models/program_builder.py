@@ -1,0 +1,164 @@
+"""Writes a forward pass down for the compiled kernels, once; every pass then runs it.
+
+Knows the kernels by name, and their arguments, never their code.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turbospark_chat.models.instruction import (
+    Buffer,
+    CacheSlot,
+    Capacity,
+    Chunks,
+    Instruction,
+    Operand,
+)
+from turbospark_chat.models.kernels.layout import MAX_SPLITS, TILE_ROWS, scratch_bytes
+from turbospark_chat.models.layers import Array
+from turbospark_chat.models.packed_kv_cache import CachePart
+from turbospark_chat.models.program import Program, assemble
+from turbospark_chat.models.quants import FORMATS
+from turbospark_chat.models.weight import Weight
+
+_PART = 32  # values that kernels decode at a time
+_LINEAR_BYTES = 1 << 15  # of weights that a chunk multiplies with one token
+_LINEAR_ROWS = 2 * TILE_ROWS  # of weights that a chunk multiplies with several
+_MAX_LINEAR_CHUNKS = 128
+_ELEMENTS = 512  # that a chunk of an elementwise kernel takes of one token
+_FEATURES = 64  # and of several tokens
+
+
+class ProgramBuilder:
+    """A forward pass that writes down what it is asked to compute. Build with `finish`."""
+
+    def __init__(self, *, n_heads: int, n_kv_heads: int, head_dim: int, rope_dim: int) -> None:
+        self._n_heads, self._n_kv_heads = n_heads, n_kv_heads
+        self._head_dim, self._rope_dim = head_dim, rope_dim
+        self._pieces = Buffer(n_heads * MAX_SPLITS * (head_dim + 2), is_single=True)
+        self._instructions: list[Instruction] = []
+        self._widest = 0  # row of a weight
+        self._keep_alive: list[object] = []
+
+    @property
+    def n_instructions(self) -> int:
+        """How many instructions there are so far."""
+        return len(self._instructions)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The names of the kernels used so far."""
+        return tuple(dict.fromkeys(instruction.kernel for instruction in self._instructions))
+
+    def embed(self, table: Weight) -> Buffer:
+        """Write down the look-up of the tokens' rows."""
+        y = Buffer(table.shape[1])
+        operands = (self._matrix(table), y, _n_blocks(table))
+        return self._add("embed " + table.ggml_type.name, Chunks(one=1, many_group=16), operands, y)
+
+    def rms_norm(self, x: Buffer, weight: Array, eps: float) -> Buffer:
+        """Write down a norm."""
+        y = replace(x)
+        operands = (x, self._address(weight), y, x.n_features, _float_bits(eps))
+        return self._add("rms_norm", Chunks(one=1, many_group=1), operands, y)
+
+    def linear(self, x: Buffer, weight: Weight, bias: Array | None) -> Buffer:
+        """Write down a product."""
+        y = Buffer(weight.shape[0], x.is_single)
+        rows_one, rows_many = _rows_a_chunk(weight), _LINEAR_ROWS
+        operands = (
+            self._matrix(weight), x, y, y.n_features, _n_blocks(weight),
+            0 if bias is None else self._address(bias), rows_one, rows_many,
+        )  # fmt: skip
+        chunks = Chunks(one=_divided(y.n_features, rows_one), many=_divided(y.n_features, rows_many))
+        return self._add("linear " + weight.ggml_type.name, chunks, operands, y)
+
+    def rope(self, x: Buffer, head_dim: int, *, interleaved: bool) -> Buffer:
+        """Write down a rotation of every head."""
+        y, n_heads = replace(x), x.n_features // head_dim
+        operands = (x, y, head_dim, self._rope_dim // 2, int(interleaved), n_heads)
+        return self._add("rope", Chunks(one=1, many=n_heads), operands, y)
+
+    def attention(self, q: Buffer, k: Buffer, v: Buffer, layer: int) -> Buffer:
+        """Write down storing k and v, and the attention of one token and of several: a run does one of the two."""
+        keys, values, key_scales, value_scales = (
+            CacheSlot(layer, part)
+            for part in (CachePart.KEYS, CachePart.VALUES, CachePart.KEY_SCALES, CachePart.VALUE_SCALES)
+        )
+        n_kv_heads, group, head_dim = self._n_kv_heads, self._n_heads // self._n_kv_heads, self._head_dim
+        for x, items, scales in ((k, keys, key_scales), (v, values, value_scales)):
+            stored: tuple[Operand, ...] = (x, items, scales, Capacity(layer), head_dim, n_kv_heads)
+            self._instructions.append(
+                Instruction("remember", Chunks(one=1, many=n_kv_heads), stored, (items, scales))
+            )
+        read: tuple[Operand, ...] = (q, keys, values, key_scales, value_scales, Capacity(layer))
+        one, many = Chunks(one_split=n_kv_heads), Chunks(many_group=n_kv_heads)
+        y = replace(q)
+        self._instructions.append(
+            Instruction(f"attention_one {head_dim}", one, (*read, self._pieces, group), (self._pieces,))
+        )
+        self._add(f"combine {head_dim}", Chunks(one=self._n_heads), (self._pieces, y), y)
+        return self._add(f"attention_many {head_dim}", many, (*read, y, group, n_kv_heads), y)
+
+    def swiglu(self, gate: Buffer, up: Buffer) -> Buffer:
+        """Write down a gate."""
+        return self._elementwise("swiglu", gate, up)
+
+    def add(self, x: Buffer, y: Buffer) -> Buffer:
+        """Write down a sum."""
+        return self._elementwise("add", x, y)
+
+    def last(self, x: Buffer) -> Buffer:
+        """Write down taking the last token's row."""
+        y = Buffer(x.n_features, is_single=True)
+        return self._add("last", Chunks(one=1, many=1), (x, y, x.n_features), y)
+
+    def finish(self, address_of: Callable[[str], int], output: Buffer) -> Program:
+        """Return the program, which leaves its result in `output`. `address_of` finds a kernel."""
+        return assemble(
+            self._instructions,
+            address_of,
+            output=output,
+            scratch_bytes=scratch_bytes(self._widest, self._head_dim, self._n_heads // self._n_kv_heads),
+            keep_alive=tuple(self._keep_alive),
+        )
+
+    def _add(self, kernel: str, chunks: Chunks, operands: tuple[Operand, ...], y: Buffer) -> Buffer:
+        if y.is_single:
+            chunks = replace(chunks, many=chunks.one, many_group=0)
+        self._instructions.append(Instruction(kernel, chunks, operands, (y,), is_single=y.is_single))
+        return y
+
+    def _elementwise(self, kernel: str, x: Buffer, y: Buffer) -> Buffer:
+        out, n = replace(x), x.n_features
+        chunks = Chunks(one=_divided(n, _ELEMENTS), many=_divided(n, _FEATURES))
+        return self._add(kernel, chunks, (x, y, out, n, _ELEMENTS, _FEATURES), out)
+
+    def _matrix(self, weight: Weight) -> int:
+        self._widest = max(self._widest, weight.shape[1])
+        return self._address(weight.data)
+
+    def _address(self, array: NDArray[np.generic]) -> int:
+        self._keep_alive.append(array)
+        return array.ctypes.data
+
+
+def _divided(n: int, size: int) -> int:
+    return -(-n // size)
+
+
+def _n_blocks(weight: Weight) -> int:
+    return weight.shape[1] // max(FORMATS[weight.ggml_type].length, _PART)
+
+
+def _rows_a_chunk(weight: Weight) -> int:
+    """Return an even number of rows: two at a time are multiplied."""
+    rows = max(_LINEAR_BYTES // weight.row_bytes, weight.shape[0] // _MAX_LINEAR_CHUNKS, 2)
+    return rows + rows % 2
+
+
+def _float_bits(number: float) -> int:
+    return int(np.float32(number).view(np.int32))

@@ -1,0 +1,46 @@
+"""Files of a cache: stored whole or not at all, and read back only where nothing of them has changed.
+
+What is in a cache can be made again, so no failure to read or write it is an error.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+_DIGEST_BYTES = 32
+
+
+def read_sealed(path: Path) -> bytes | None:
+    """Return what was stored, None where it is missing or damaged."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, stored = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    return stored if hashlib.sha256(stored).digest() == digest else None
+
+
+def write_sealed(path: Path, content: bytes) -> None:
+    """Store bytes with their digest, in a folder for this user alone, if it can be."""
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            try:
+                file.write(hashlib.sha256(content).digest() + content)
+                file.close()
+                os.replace(file.name, path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+
+
+def digest_of(*parts: bytes | str, sources: Iterable[Path]) -> str:
+    """Return a name for what is made from these parts by this code."""
+    digest = hashlib.sha256()
+    for part in (*parts, *(source.read_bytes() for source in sources)):
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:32]
