@@ -25,8 +25,9 @@ from turbospark_chat.models.quants import FORMATS
 from turbospark_chat.models.weight import Weight
 
 _PART = 32  # values that kernels decode at a time
-_LINEAR_BYTES = 1 << 15  # of weights that a chunk multiplies with one token
+_LINEAR_BYTES = 1 << 16  # of weights that a chunk multiplies with one token
 _LINEAR_ROWS = 2 * TILE_ROWS  # of weights that a chunk multiplies with several
+_EVEN_CHUNKS = 4  # their number is a multiple of it, so that two threads or four have as many each
 _MAX_LINEAR_CHUNKS = 128
 _ELEMENTS = 512  # that a chunk of an elementwise kernel takes of one token
 _FEATURES = 64  # and of several tokens
@@ -155,9 +156,10 @@ def _n_blocks(weight: Weight) -> int:
 
 
 def _rows_a_chunk(weight: Weight) -> int:
-    """Return an even number of rows: two at a time are multiplied."""
-    rows = max(_LINEAR_BYTES // weight.row_bytes, weight.shape[0] // _MAX_LINEAR_CHUNKS, 2)
-    return rows + rows % 2
+    """Return an even number of rows, two of which are multiplied at a time, that leaves no thread with an odd chunk."""
+    n_bytes = weight.row_bytes * weight.shape[0]
+    n_chunks = _EVEN_CHUNKS * max(round(n_bytes / _LINEAR_BYTES / _EVEN_CHUNKS), 1)
+    return 2 * _divided(weight.shape[0], 2 * min(n_chunks, _MAX_LINEAR_CHUNKS))
 
 
 def _float_bits(number: float) -> int:
