@@ -243,6 +243,8 @@ def _run_repl(session: ChatSession, model_name: str, stream: TextIO, *, is_debug
     from turbospark_chat.terminal.repl import Repl
     from turbospark_chat.terminal.screen import open_output
 
+    # The model's thread needs Python between two kernel runs, and would otherwise wait 5 ms for the screen's.
+    sys.setswitchinterval(0.0005)
     repl = Repl(
         session,
         ModelThread(),

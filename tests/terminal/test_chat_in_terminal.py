@@ -450,7 +450,7 @@ def test_a_pipe_into_a_terminal_shows_the_reply(tiny_path: Path) -> None:  # H6
 
 @pytest.mark.weights
 def test_a_long_prompt_shows_how_far_it_is_and_then_only_the_reply(smollm2_path: Path) -> None:  # T78
-    flags = ("complete", "-m", smollm2_path, *GREEDY, "--max-tokens", "2", "Say yes. " * 120)
+    flags = ("complete", "-m", smollm2_path, *GREEDY, "--max-tokens", "2", "Say yes. " * 800)
     with Terminal(*flags, shell='exec "$@" >/dev/null') as terminal:
         shown = terminal.wait_for("s left")
         assert re.fullmatch(r"prefill \d+/\d+, [\d.]+ tok/s, [\d.]+ s left", shown.rows[0])

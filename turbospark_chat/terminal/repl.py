@@ -27,18 +27,21 @@ from turbospark_chat.engine.raw_completion import CancelFlag
 from turbospark_chat.errors import TurboSparkError, UsageError
 from turbospark_chat.settings import Locations
 from turbospark_chat.terminal.ansi import Painter
+from turbospark_chat.terminal.bar_painter import BarPainter
 from turbospark_chat.terminal.commands import Command, parse_command
 from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.input_history import JsonLinesHistory
 from turbospark_chat.terminal.question import Question, parse_answer
 from turbospark_chat.terminal.reply_stream import ReplyStream
 from turbospark_chat.terminal.screen import Screen
-from turbospark_chat.terminal.status_bar import StatusSnapshot, draw_status
+from turbospark_chat.terminal.status_bar import StatusSnapshot
 from turbospark_chat.terminal.totals import Totals
 from turbospark_chat.terminal.turn_view import TurnView
 from turbospark_chat.terminal.vitals import VitalsMonitor
 
-FRAME_SECONDS = 0.04  # between two looks at a running turn's events
+FRAME_SECONDS = 0.04  # between two looks at a running turn's events, at least
+SLOWEST_FRAME = 0.25
+DRAWING_SHARE = 0.03  # of a core that drawing may take, since the model wants all of them
 
 Generate = Callable[[CancelFlag, TurnEventSink], TurnResult]
 
@@ -69,12 +72,10 @@ class Repl:
         reply_stream: TextIO | None = None,
         is_debug: bool = False,
     ) -> None:
-        self._session, self._thread, self._model_name = (
-            session,
-            thread,
-            " ".join(harmless(model_name).split()),
-        )
+        self._session, self._thread = session, thread
+        self._model_name = " ".join(harmless(model_name).split())
         self._painter = Painter(color=is_colored)
+        self._bar = BarPainter(self._painter, clock=time.monotonic)
         self._reply_stream = None if reply_stream is None else ReplyStream(reply_stream)
         self._is_debug = is_debug
         self._vitals = VitalsMonitor(probe, on_change=lambda: self._screen.invalidate())
@@ -87,6 +88,7 @@ class Repl:
         self._has_hinted = False  # how to leave, since the last input
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
+        self._is_waking = False
         self._notices: deque[Text] = deque()
         self._screen = Screen(
             self,
@@ -217,22 +219,29 @@ class Repl:
         self._woken.set()
 
     def _wake(self) -> None:
-        """Have the screen's thread look for events; the model's thread calls this."""
-        if self._loop is not None:
+        """Have the screen's thread look for events; the model's thread calls this.
+
+        Once is enough until it has looked: its loop would go round for every token, and keep a core from the model.
+        """
+        if self._loop is not None and not self._is_waking:
+            self._is_waking = True
             with contextlib.suppress(RuntimeError):  # the screen has gone, and its loop with it
                 self._loop.call_soon_threadsafe(self._woken.set)
 
     async def _watch(self) -> None:
-        """Carry events to the screen for as long as it runs, a frame at a time."""
+        """Carry events to the screen for as long as it runs, a frame at a time, and rarely where that takes long."""
+        drawn = time.thread_time()
         try:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
+                self._is_waking = False  # before looking: what happens from here on wakes it again
                 while self._notices:
                     self.show(self._notices.popleft())
                 if self._running is not None:
                     await self._carry(self._running)
-                await asyncio.sleep(FRAME_SECONDS)
+                drawn, before = time.thread_time(), drawn  # since the last frame, its drawing included
+                await asyncio.sleep(min(max(FRAME_SECONDS, (drawn - before) / DRAWING_SHARE), SLOWEST_FRAME))
         except Exception as error:  # such as a reader of the replies who has gone
             self._screen.fail(error)
 
@@ -336,12 +345,6 @@ class Repl:
         if self._running is not None:
             activity = replace(self._running.view.activity, n_queued=len(self._queued))
             used = activity.prefill_done + activity.n_tokens or used
-        status = StatusSnapshot(
-            self._model_name,
-            self._session.context_length,
-            used,
-            self._vitals.latest,
-            self._last,
-            activity,
-        )
-        return self._painter.render(draw_status(status, width), width=width)
+        length = self._session.context_length
+        status = StatusSnapshot(self._model_name, length, used, self._vitals.latest, self._last, activity)
+        return self._bar.draw(status, width)
