@@ -94,3 +94,14 @@ def test_rates_follow_from_what_the_cache_holds(changes, prefilled, prefill_rate
     assert result.prefilled_tokens == prefilled
     assert result.prefill_rate == prefill_rate
     assert result.decode_rate == decode_rate
+
+
+@pytest.mark.parametrize(
+    ("chunk_size", "position", "expected"),
+    [
+        (64, 0, 64), (64, 1536, 64), (64, 1537, 48), (64, 2901, 48), (64, 4000, 32), (64, 8000, 16),
+        (64, 10**6, 16), (5, 0, 5), (5, 8000, 5), (20, 4000, 16), (512, 0, 512),
+    ],
+)  # fmt: skip
+def test_chunks_shrink_with_the_position(chunk_size: int, position: int, expected: int) -> None:
+    assert CompletionConfig(chunk_size=chunk_size).chunk_at(position) == expected

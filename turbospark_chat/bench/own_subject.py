@@ -110,7 +110,8 @@ class OwnSubject:
         self._n_ready = min(self._n_ready, context) if context else 0
 
     def _read(self, start: int, end: int) -> None:
-        step = CompletionConfig().chunk_size
-        for position in range(start, end, step):
-            chunk = self._ids[position : min(position + step, end)]
-            self._producer.produce_chunk(chunk, position, need_logits=position + step >= end)
+        config, position = CompletionConfig(), start
+        while position < end:
+            chunk = self._ids[position : min(position + config.chunk_at(position), end)]
+            position += len(chunk)
+            self._producer.produce_chunk(chunk, position - len(chunk), need_logits=position == end)

@@ -155,14 +155,15 @@ class _Run:
         self._reuse()
         prompt = self._prompt_ids
         by_token = self._config.prefill_mode is PrefillMode.TOKENS
-        step = 1 if by_token else self._config.chunk_size
         logits: Logits | None = None
-        for position in range(self._reused, len(prompt), step):
+        position = self._reused
+        while position < len(prompt):
             if self._cancel.is_set():
                 return None
-            chunk = prompt[position : position + step]
+            chunk = prompt[position : position + (1 if by_token else self._config.chunk_at(position))]
             is_last = position + len(chunk) == len(prompt)
             logits = self._feed(chunk, position, need_logits=need_logits and is_last, by_token=by_token)
+            position += len(chunk)
             self._prefill_seconds = self._clock() - started
             self._on_progress(Prefill(len(self._history), len(prompt), self._reused))
         return None if self._cancel.is_set() else logits
