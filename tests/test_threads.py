@@ -121,3 +121,17 @@ def test_blas_is_told(
     environment = dict(before)
     set_blas_threads(asked, environment)
     assert environment == after
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [("max 100000", 4), ("200000 100000", 2), ("250000 100000", 2), ("50000 100000", 1), ("800000 100000", 4),
+     ("", 4), ("nonsense", 4)],
+)  # fmt: skip
+def test_a_containers_share_of_time_limits_the_cores(
+    quota: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)), raising=False)
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cpu.max").write_text(quota)
+    assert physical_cores(tmp_path) == expected

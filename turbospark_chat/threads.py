@@ -1,5 +1,6 @@
 """How many threads compute. BLAS reads its own number when numpy is first imported, so it is set before."""
 
+import math
 import os
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 from turbospark_chat.errors import SettingError
 
 BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_QUOTA = (
+    "sys/fs/cgroup/cpu.max"  # microseconds of each period: https://docs.kernel.org/admin-guide/cgroup-v2.html
+)
 _TOPOLOGY = "sys/devices/system/cpu/cpu{number}/topology/{name}"
 
 
@@ -26,9 +30,11 @@ def read_threads(text: str | None) -> int | None:
 def physical_cores(root: Path = Path("/")) -> int:
     """Return the cores this process may use: two threads of one core would only wait for each other.
 
-    Where the system does not tell cores from their threads, every processor counts.
+    Where the system does not tell cores from their threads, every processor counts. A container's share of processor
+    time counts too.
     """
-    return len({_core_of(number, root) for number in _processors()})
+    n_cores = len({_core_of(number, root) for number in _processors()})
+    return max(1, math.floor(min(n_cores, _share_of_time(root))))
 
 
 def set_blas_threads(n_threads: int | None, environment: MutableMapping[str, str] = os.environ) -> None:
@@ -57,3 +63,12 @@ def _core_of(number: int, root: Path) -> tuple[str, ...]:
         )
     except OSError:
         return (str(number),)
+
+
+def _share_of_time(root: Path) -> float:
+    """Return how many processors' time this process gets, infinity where nothing limits it."""
+    try:
+        quota, period = (root / _QUOTA).read_text().split()
+        return int(quota) / int(period)
+    except (OSError, ValueError):  # "max" is no number
+        return math.inf

@@ -50,7 +50,7 @@ def test_the_json_has_medians_and_ratios_for_other_programs() -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": 1}', '{"format": 99, "rows": []}',
              '{"format": 1, "model": "", "n_threads": 1, "subjects": [], "notes": {}, "rows": [{"name": "a", '
-             '"unit": "miles", "own": [1], "peer": []}]}']
+             '"unit": "miles", "own": [1], "peer": [], "is_detail": false}]}']
 )  # fmt: skip
 def test_what_is_no_report_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(text)
@@ -77,3 +77,9 @@ def test_an_earlier_run_is_compared_row_by_row() -> None:
         ("decode", "–", "200 tok/s", "–"),
         ("start", "2.00", "0.25 s", "0.50 s"),
     ]
+
+
+def test_details_are_for_the_json_alone() -> None:
+    detail = Row("turn 3", "ms", [1.0], is_detail=True)
+    assert [line[0] for line in table(report(RATE, detail))] == ["", "decode"]
+    assert json.loads(report(RATE, detail).to_json())["rows"][1]["name"] == "turn 3"

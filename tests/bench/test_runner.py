@@ -84,7 +84,7 @@ def test_a_real_measurement_of_a_tiny_model(tmp_path: Path) -> None:
     assert names == [
         "prefill of 32",
         "decode at context 0",
-        *(f"time to first token of turn {turn}" for turn in (1, 2)),
+        *(f"time to first token of turn {turn}" for turn in (1, 2, 3, 4)),
         "one-shot answer, start to exit",
         "its peak memory",
     ]

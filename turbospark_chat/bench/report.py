@@ -22,6 +22,7 @@ class Row:
     unit: Unit
     own: Sequence[float]
     peer: Sequence[float] = ()
+    is_detail: bool = field(default=False, kw_only=True)  # kept in the JSON, left out of the table
 
     @property
     def ratio(self) -> float | None:
@@ -60,7 +61,10 @@ def read_report(path: Path) -> Report:
     """
     try:
         record: Any = json.loads(path.read_text(encoding="utf-8"))
-        rows = [Row(row["name"], row["unit"], row["own"], row["peer"]) for row in record["rows"]]
+        rows = [
+            Row(row["name"], row["unit"], row["own"], row["peer"], is_detail=row["is_detail"])
+            for row in record["rows"]
+        ]
         if record["format"] != FORMAT or not all(row.own and row.unit in _IS_MORE_BETTER for row in rows):
             raise ValueError
         return Report(record["model"], record["n_threads"], record["subjects"], rows, record["notes"])
@@ -77,6 +81,8 @@ def table(report: Report, earlier: Report | None = None) -> list[tuple[str, ...]
     heads = ["", *(["ratio"] if has_peer else []), *(["to earlier"] if earlier else [])]
     lines = [(*heads, *(subject["name"] for subject in report.subjects), *(["earlier"] if earlier else []))]
     for row in report.rows:
+        if row.is_detail:
+            continue
         ratios, figures = [], [_figure(row.own, row.unit)]
         if has_peer:
             ratios.append(_ratio_text(row.ratio))

@@ -64,9 +64,9 @@ def _measure_turns(workers: Mapping[str, Worker], n_rounds: int, context_length:
             f"time to first token of turn {turn}",
             "ms",
             *([1000 * conversation[turn - 1] for conversation in conversations] for conversations in waits),
+            is_detail=turn not in TURNS_SHOWN,
         )
-        for turn in TURNS_SHOWN
-        if turn <= n_turns
+        for turn in range(1, n_turns + 1)
     ]
 
 

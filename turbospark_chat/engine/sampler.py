@@ -51,12 +51,33 @@ class Sampler:
         Raises:
             NoFiniteLogitsError: no id has a logit above minus infinity.
         """
-        scores = self.process_logits(logits, history, n_prompt)
+        ids, scores = self._candidates(logits, history, n_prompt)
         if self._config.temperature == 0:
-            return int(scores.argmax())
-        ids, scores = self._filter(scores)
-        index = draw(_weights(scores, self._config.temperature), self._rng.random())
-        return index if ids is None else int(ids[index])
+            return _pick(ids, int(scores.argmax()))
+        ids, scores = self._filter(ids, scores)
+        return _pick(ids, draw(_weights(scores, self._config.temperature), self._rng.random()))
+
+    def _candidates(self, logits: Logits, history: Sequence[int], n_prompt: int) -> tuple[Ids | None, Scores]:
+        """Return the ids that top-k leaves, ascending, and their scores; None is every id.
+
+        Where nothing is added to any score, the largest are found among the logits as they are: of a quarter of a
+        million words, to copy them all takes longer than the rest.
+        """
+        self._check_shape(logits)
+        config = self._config
+        top_k = 1 if config.temperature == 0 else config.top_k
+        known = logits[: self._n_tokens]
+        is_plain = not self._biases and config.repetition_penalty == 1 and not (
+            config.presence_penalty or config.frequency_penalty
+        )  # fmt: skip
+        if 0 < top_k < known.size and is_plain and np.isfinite(known.max()):
+            ids = largest(known, top_k) if top_k > 1 else np.array([known.argmax()])
+            return ids, known[ids].astype(np.float64)
+        scores = self.process_logits(logits, history, n_prompt)
+        if config.temperature > 0 and 0 < top_k < scores.size:
+            ids = largest(scores, top_k)
+            return ids, scores[ids]
+        return None, scores
 
     def process_logits(self, logits: Logits, history: Sequence[int], n_prompt: int) -> Scores:
         """Return the scores (n_tokens,) after bias and penalties; `logits` is left as it was.
@@ -95,10 +116,13 @@ class Sampler:
         logprobs = scores[ids] - highest - np.log(np.exp(scores - highest).sum())
         return list(zip(ids.tolist(), logprobs.tolist(), strict=True))
 
-    def _to_scores(self, logits: Logits) -> Scores:
-        """Copy the logits of known ids, with NaN and plus infinity replaced."""
+    def _check_shape(self, logits: Logits) -> None:
         if logits.shape != (self._vocab_size,):
             raise ValueError(f"logits have shape {logits.shape}, not ({self._vocab_size},)")
+
+    def _to_scores(self, logits: Logits) -> Scores:
+        """Copy the logits of known ids, with NaN and plus infinity replaced."""
+        self._check_shape(logits)
         known = logits[: self._n_tokens]
         scores = known.astype(np.float64)  # (n_tokens,), always a copy
         if np.isfinite(known.max(initial=-np.inf)):  # NaN would be the maximum, so there is none to replace
@@ -124,16 +148,9 @@ class Sampler:
         known = (ids >= 0) & (ids < self._n_tokens)
         return ids[known], counts[known]
 
-    def _filter(self, scores: Scores) -> tuple[Ids | None, Scores]:
-        """Return the ids, ascending, that pass top-k, top-p and min-p, and their scores; None is every id.
-
-        Each of the three sees what the one before left.
-        """
+    def _filter(self, ids: Ids | None, scores: Scores) -> tuple[Ids | None, Scores]:
+        """Return what passes top-p, and of that what passes min-p."""
         config = self._config
-        ids: Ids | None = None
-        if 0 < config.top_k < scores.size:
-            ids = largest(scores, config.top_k)
-            scores = scores[ids]
         if config.top_p < 1:
             ids, scores = _take(ids, scores, top_p(scores, config.top_p))
         if config.min_p > 0:
@@ -141,11 +158,15 @@ class Sampler:
         return ids, scores
 
 
+def _pick(ids: Ids | None, index: int) -> int:
+    return index if ids is None else int(ids[index])
+
+
 def _take(ids: Ids | None, scores: Scores, kept: Ids) -> tuple[Ids, Scores]:
     return kept if ids is None else ids[kept], scores[kept]
 
 
-def largest(scores: Scores, n: int) -> Ids:
+def largest(scores: Scores | Logits, n: int) -> Ids:
     """Return the indexes of the `n` largest scores, ascending; of equal scores the lowest indexes.
 
     Partitions by value, since `argpartition` leaves it to the machine which of equal scores it keeps; and only what
@@ -182,12 +203,12 @@ def top_p(scores: Scores, p: float) -> Ids:
         n_sorted *= 8
 
 
-def _floor(scores: Scores, n: int) -> float:
+def _floor(scores: Scores | Logits, n: int) -> float:
     """Return a number that at least `n` scores reach: the n-th largest of the blocks' largest."""
     n_blocks = scores.size // _BLOCK
     if n_blocks < n:
         return -np.inf
-    largest_of_each = scores[: n_blocks * _BLOCK].reshape(n_blocks, _BLOCK).max(axis=1)
+    largest_of_each = scores[: n_blocks * _BLOCK].reshape(_BLOCK, n_blocks).max(axis=0)
     return float(np.partition(largest_of_each, -n)[-n])
 
 
