@@ -112,7 +112,6 @@ def _no_collection() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
         if was_enabled:
             gc.enable()
 

@@ -115,18 +115,28 @@ def run_bench(
         raise UsageError(f"peer is {peer!r}: give {PEER}")
     if peer and find_spec("xllamacpp") is None:
         raise UsageError(f"`--peer {PEER}` needs its wheel; `pip install xllamacpp` installs it")
+    if is_json and against is not None:
+        raise UsageError("`--json` prints a report, `--against` a comparison: leave one out")
     earlier = None if against is None else read_report(against)
     path = _install(resolve(model, Locations.of_user()), is_quiet=False)
     check_model(path)
+    n_threads = read_threads(threads) or physical_cores()
+    if earlier and (earlier.model, earlier.n_threads) != (path.name, n_threads):
+        raise UsageError(
+            f"{against} measured {earlier.model} on {earlier.n_threads} threads, which tells nothing of"
+            f" {path.name} on {n_threads}; name the same MODEL and `--threads`"
+        )
     line = ProgressLine(sys.stderr)
-    report = measure(
-        path,
-        n_threads=read_threads(threads) or physical_cores(),
-        n_rounds=rounds,
-        has_peer=peer is not None,
-        on_step=lambda name: line.draw(f"measuring: {name}"),
-    )
-    line.clear()
+    try:
+        report = measure(
+            path,
+            n_threads=n_threads,
+            n_rounds=rounds,
+            has_peer=peer is not None,
+            on_step=lambda name: line.draw(f"measuring: {name}"),
+        )
+    finally:
+        line.clear()
     if is_json:
         print(report.to_json())
         return 0

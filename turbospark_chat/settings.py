@@ -1,4 +1,4 @@
-"""Where the user's files are. Knows nothing of what is in them.
+"""Where the user's files are, and what else the environment says. Knows nothing of what is in the files.
 
 Every command imports this file, so what is heavy is imported where it is used.
 """

@@ -61,10 +61,17 @@ def test_figures_in_any_order_stand_on_their_own_context(
     assert sum(n for position, n, _ in fed if position < 128) == 128
 
 
-def test_turns_give_one_wait_each(subject: OwnSubject) -> None:
-    waits = subject.turns(3)
-    assert len(waits) == 3
-    assert min(waits) > 0
+def test_every_conversation_begins_cold_and_goes_on_warm(
+    subject: OwnSubject, fed: list[tuple[int, int, bool]]
+) -> None:
+    rounds = []
+    for _ in range(2):
+        fed.clear()
+        waits = subject.turns(3)
+        assert len(waits) == 3 and min(waits) > 0
+        rounds.append([(position, n) for position, n, _ in fed if n > 1])
+    assert rounds[0] == rounds[1]
+    assert rounds[0][0][0] == 0 and all(position > 0 for position, _ in rounds[0][2:])
 
 
 def test_the_bytes_of_a_token_are_the_matrices_and_the_cache(subject: OwnSubject) -> None:

@@ -21,11 +21,11 @@ class Server:
     def handle_completions(self, request: dict[str, Any]) -> dict[str, Any]:
         self.requests.append(request)
         timings = {"prompt_ms": 10.0 * len(request["prompt"]), "predicted_n": request["n_predict"],
-                   "predicted_ms": 5.0 * request["n_predict"]}  # fmt: skip
+                   "predicted_ms": 5.0 * (request["n_predict"] - 1)}  # fmt: skip
         return {"timings": timings}
 
     def handle_chat_completions(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.requests.append({"n_messages": len(request["messages"])})
+        self.requests.append({"n_messages": len(request["messages"]), "is_cached": request["cache_prompt"]})
         message = {"content": "A reply."}
         return {"choices": [{"message": message}], "timings": {"prompt_ms": 7.0}}
 
@@ -73,6 +73,7 @@ def test_a_decode_counts_steps(subject: PeerSubject) -> None:
 def test_turns_grow_one_conversation(subject: PeerSubject) -> None:
     assert subject.turns(3) == pytest.approx([0.007] * 3)
     assert [request["n_messages"] for request in Server.made.requests] == [1, 3, 5]
+    assert [request["is_cached"] for request in Server.made.requests] == [False, True, True]
 
 
 def test_the_one_shot_program_is_python() -> None:

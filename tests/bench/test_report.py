@@ -48,7 +48,8 @@ def test_the_json_has_medians_and_ratios_for_other_programs() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": 1}', '{"format": 99, "rows": []}',
+    "text", ["", "[]", "{}", '{"format": 1, "model": "", "n_threads": 1, "subjects": [], "notes": {}, "rows": '
+             '[{"name": "a", "unit": "s", "own": ["z"], "peer": []}]}', '{"format": 1}', '{"format": 99, "rows": []}',
              '{"format": 1, "model": "", "n_threads": 1, "subjects": [], "notes": {}, "rows": [{"name": "a", '
              '"unit": "miles", "own": [1], "peer": [], "is_detail": false}]}']
 )  # fmt: skip

@@ -12,6 +12,7 @@ from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.options import ChatOptions
 from turbospark_chat.chat.turn_result import ReplyText, TurnEvent
 from turbospark_chat.engine.completion import CompletionConfig
+from turbospark_chat.engine.sampler import Sampler
 from turbospark_chat.engine.sampling_config import SamplingConfig
 from turbospark_chat.errors import KernelsUnavailableError
 from turbospark_chat.models.bandwidth import measure_read_bandwidth
@@ -58,16 +59,19 @@ class OwnSubject:
         return time.perf_counter() - started
 
     def decode(self, context: int, n_tokens: int) -> float:
-        """Return the seconds to feed so many tokens one by one, each for its logits, after `context` others."""
+        """Return the seconds to feed so many tokens one by one and to choose one after each, after `context` others."""
         self._prepare(context)
+        sampler = Sampler(SamplingConfig(temperature=0.0), vocab_size=self._producer.vocab_size)
         started = time.perf_counter()
         for position in range(context, context + n_tokens):
-            self._producer.produce(self._ids[position], position)
+            logits = self._producer.produce(self._ids[position], position)
+            sampler.sample(logits, self._ids[:position], context)
         return time.perf_counter() - started
 
     def turns(self, n_turns: int) -> list[float]:
         """Return for each turn of a conversation the seconds from sending to the first token."""
         self._n_ready = 0
+        self._producer.reset()
         completion = CompletionConfig(max_new_tokens=TURN_TOKENS, sampling=SamplingConfig(temperature=0.0))
         session = ChatSession(self._model, options=ChatOptions(completion))
         waits: list[float] = []
@@ -80,7 +84,8 @@ class OwnSubject:
 
             started = time.perf_counter()
             session.send(TURN_MESSAGE, cancel=threading.Event(), on_event=listen)
-            waits.append(heard[0] - started)
+            # A reply that ends at once says nothing: its first token came when it was over.
+            waits.append((heard[0] if heard else time.perf_counter()) - started)
         return waits
 
     def read_bandwidth(self) -> float:
@@ -107,7 +112,7 @@ class OwnSubject:
             self._read(0, context)
             self._n_ready = context
         # What is fed at `context` cuts the rest off.
-        self._n_ready = min(self._n_ready, context) if context else 0
+        self._n_ready = min(self._n_ready, context)
 
     def _read(self, start: int, end: int) -> None:
         config, position = CompletionConfig(), start

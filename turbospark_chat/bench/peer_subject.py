@@ -60,21 +60,21 @@ class PeerSubject:
 
     def decode(self, context: int, n_tokens: int) -> float:
         """Return the seconds to generate so many tokens after `context` others."""
-        # It counts from the first token sampled to the last, which is one step fewer.
+        # Its time runs from the first token sampled to the last, which is one step fewer than tokens.
         timings = self._complete(max(context, 1), n_predict=n_tokens + 1, is_cached=True)
-        return n_tokens * float(timings["predicted_ms"]) / float(timings["predicted_n"]) / _MS
+        return n_tokens * float(timings["predicted_ms"]) / (float(timings["predicted_n"]) - 1) / _MS
 
     def turns(self, n_turns: int) -> list[float]:
         """Return for each turn of a conversation the seconds of its prompt."""
         messages: list[dict[str, str]] = []
-        waits = []
+        waits: list[float] = []
         for _ in range(n_turns):
             messages.append({"role": "user", "content": TURN_MESSAGE})
             request = {
                 "messages": messages,
                 "max_tokens": TURN_TOKENS,
                 "temperature": 0,
-                "cache_prompt": True,
+                "cache_prompt": bool(waits),  # the first begins cold
             }
             answer = self._server.handle_chat_completions(request)
             messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"]})

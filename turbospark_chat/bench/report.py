@@ -62,11 +62,13 @@ def read_report(path: Path) -> Report:
     try:
         record: Any = json.loads(path.read_text(encoding="utf-8"))
         rows = [
-            Row(row["name"], row["unit"], row["own"], row["peer"], is_detail=row["is_detail"])
+            Row(row["name"], row["unit"], row["own"], row["peer"], is_detail=bool(row.get("is_detail")))
             for row in record["rows"]
         ]
         if record["format"] != FORMAT or not all(row.own and row.unit in _IS_MORE_BETTER for row in rows):
             raise ValueError
+        for row in rows:
+            median([*row.own, *row.peer, 0.0])  # a TypeError where they are not numbers
         return Report(record["model"], record["n_threads"], record["subjects"], rows, record["notes"])
     except OSError as error:
         raise BenchError(f"{path}: cannot be read: {error.strerror}") from error

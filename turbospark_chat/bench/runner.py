@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -46,6 +47,8 @@ def measure(
         notes = _memory_notes(workers["own"], rows)
     on_step("start-up")
     rows += _measure_start(path, kinds, n_threads, n_rounds)
+    if has_peer:
+        notes["the peer's one-shot answer"] = "llama-cpp-python" if find_spec("llama_cpp") else "xllamacpp"
     return Report(path.name, n_threads, subjects, rows, notes)
 
 
@@ -71,13 +74,13 @@ def _measure_turns(workers: Mapping[str, Worker], n_rounds: int, context_length:
 
 
 def _measure_start(path: Path, kinds: Sequence[str], n_threads: int, n_rounds: int) -> list[Row]:
-    prompt, n_tokens = ONE_SHOT
-    threads, tokens = str(n_threads), str(n_tokens)
+    prompt, n_tokens = ONE_SHOT[0], str(ONE_SHOT[1])
+    threads = str(n_threads)
     own = [
         sys.executable, "-c", _PROGRAM,
-        "complete", "-q", prompt, "--max-tokens", tokens, "--threads", threads, "-m", str(path),
+        "complete", "-q", prompt, "--max-tokens", n_tokens, "--threads", threads, "-m", str(path),
     ]  # fmt: skip
-    peer = [sys.executable, "-c", ONE_SHOT_PROGRAM, str(path), threads, prompt, tokens]
+    peer = [sys.executable, "-c", ONE_SHOT_PROGRAM, str(path), threads, prompt, n_tokens]
     commands = {"own": own, PEER: peer}
     for kind in kinds:
         run_whole(commands[kind])

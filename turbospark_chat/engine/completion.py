@@ -37,8 +37,9 @@ class PrefillMode(StrEnum):
     CHUNKS = "chunks"
 
 
-_FULL_CHUNKS = 4096  # positions; a chunk is cut to less than its size from three eighths of it on
-_CHUNK_STEP = 16  # tokens that kernels take for the price of one of them
+_WHOLE_CHUNKS = 1536  # positions up to which a chunk has its full size
+_HALVED_AFTER = 4096  # further positions at which attention has doubled what a chunk takes
+_CHUNK_STEP = 16  # chunks are cut to multiples of it, which suits vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +55,6 @@ class CompletionConfig:
     reuse: bool = True
     power_profile: PowerProfile = PowerProfile.PERFORMANCE
     max_tokens_per_sec: float | None = None
-
-    def chunk_at(self, position: int) -> int:
-        """Return how many tokens to feed at once from `position` on.
-
-        Each attends to all before it, so that a chunk takes three times as long at 8,000 positions as at the start,
-        and with it a cancel. It follows from the position, not from a clock: a prompt is always cut alike, and its
-        logits are the same to the last bit.
-        """
-        shorter = self.chunk_size * _FULL_CHUNKS // (_FULL_CHUNKS * 5 // 8 + position)
-        return min(self.chunk_size, max(shorter // _CHUNK_STEP, 1) * _CHUNK_STEP)
 
     def __post_init__(self) -> None:
         """Check the numbers and texts.
@@ -83,6 +74,18 @@ class CompletionConfig:
             raise SettingError(
                 f"max_tokens_per_sec is {self.max_tokens_per_sec}: give {_LEAST_RATE} to {_MOST_RATE:.0f}, or none"
             )
+
+    def chunk_at(self, position: int) -> int:
+        """Return how many tokens to feed at once from `position` on.
+
+        Each attends to all before it, so that a chunk takes three times as long at 8,000 positions as at the start,
+        and with it a cancel. It follows from the position, not from a clock, so that the same prompt computed from
+        the same position is always cut alike: the cut shows in the last digits of the logits.
+        """
+        if position <= _WHOLE_CHUNKS:
+            return self.chunk_size
+        shorter = self.chunk_size * _HALVED_AFTER // (_HALVED_AFTER + position - _WHOLE_CHUNKS)
+        return min(self.chunk_size, max(shorter // _CHUNK_STEP, 1) * _CHUNK_STEP)
 
 
 @dataclass(frozen=True, slots=True)

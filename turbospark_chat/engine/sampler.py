@@ -51,33 +51,42 @@ class Sampler:
         Raises:
             NoFiniteLogitsError: no id has a logit above minus infinity.
         """
-        ids, scores = self._candidates(logits, history, n_prompt)
         if self._config.temperature == 0:
-            return _pick(ids, int(scores.argmax()))
-        ids, scores = self._filter(ids, scores)
+            return self._greatest(logits, history, n_prompt)
+        ids, scores = self._filter(*self._candidates(logits, history, n_prompt))
         return _pick(ids, draw(_weights(scores, self._config.temperature), self._rng.random()))
 
-    def _candidates(self, logits: Logits, history: Sequence[int], n_prompt: int) -> tuple[Ids | None, Scores]:
-        """Return the ids that top-k leaves, ascending, and their scores; None is every id.
+    def _greatest(self, logits: Logits, history: Sequence[int], n_prompt: int) -> int:
+        if self._is_plain(logits):
+            return int(logits[: self._n_tokens].argmax())
+        return int(self.process_logits(logits, history, n_prompt).argmax())
 
-        Where nothing is added to any score, the largest are found among the logits as they are: of a quarter of a
-        million words, to copy them all takes longer than the rest.
+    def _candidates(self, logits: Logits, history: Sequence[int], n_prompt: int) -> tuple[Ids | None, Scores]:
+        """Return the ids that top-k leaves, ascending, and their scores; None is every id."""
+        top_k = self._config.top_k
+        if not 0 < top_k < self._n_tokens:
+            return None, self.process_logits(logits, history, n_prompt)
+        if self._is_plain(logits):
+            ids = largest(logits[: self._n_tokens], top_k)
+            return ids, logits[ids].astype(np.float64)
+        scores = self.process_logits(logits, history, n_prompt)
+        ids = largest(scores, top_k)
+        return ids, scores[ids]
+
+    def _is_plain(self, logits: Logits) -> bool:
+        """Whether the scores are the logits as they are: nothing changes them, and none is NaN or plus infinity.
+
+        To copy those of a quarter of a million words takes longer than all the rest.
         """
         self._check_shape(logits)
         config = self._config
-        top_k = 1 if config.temperature == 0 else config.top_k
-        known = logits[: self._n_tokens]
-        is_plain = not self._biases and config.repetition_penalty == 1 and not (
-            config.presence_penalty or config.frequency_penalty
-        )  # fmt: skip
-        if 0 < top_k < known.size and is_plain and np.isfinite(known.max()):
-            ids = largest(known, top_k) if top_k > 1 else np.array([known.argmax()])
-            return ids, known[ids].astype(np.float64)
-        scores = self.process_logits(logits, history, n_prompt)
-        if config.temperature > 0 and 0 < top_k < scores.size:
-            ids = largest(scores, top_k)
-            return ids, scores[ids]
-        return None, scores
+        is_changed = (
+            self._biases
+            or config.repetition_penalty != 1
+            or config.presence_penalty
+            or config.frequency_penalty
+        )
+        return not is_changed and bool(np.isfinite(logits[: self._n_tokens].max()))
 
     def process_logits(self, logits: Logits, history: Sequence[int], n_prompt: int) -> Scores:
         """Return the scores (n_tokens,) after bias and penalties; `logits` is left as it was.

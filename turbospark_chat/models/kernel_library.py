@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -37,40 +38,63 @@ class KernelLibrary:
         self._folder = folder
         self._on_compile = on_compile
 
+    def why_unavailable(self) -> str | None:
+        """Return why nothing can be compiled here, None where nothing speaks against it."""
+        try:
+            _describe_machine()
+        except KernelsUnavailableError as error:
+            return str(error)
+        return None if find_spec("numba") else "numba is not installed"
+
     def load(self, names: Iterable[str]) -> LoadedKernels:
         """Load kernels, compiling those that the folder lacks; `on_compile` hears of each, and of the end.
 
         Raises:
             KernelsUnavailableError: the libraries for it do not run here.
         """
-        try:
-            from turbospark_chat.models.kernels.machine import LoadedCode, describe_machine
-
-            machine = describe_machine()
-        except (ImportError, OSError) as error:
-            raise KernelsUnavailableError(f"llvmlite cannot be used: {error}") from error
-        here = Path(__file__).parent
-        sources = [*sorted((here / "kernels").glob("*.py")), here / "quants.py"]
-        folder = self._folder / digest_of(machine, sources=sources)
+        folder = self._folder / _digest(_describe_machine())
         wanted = list(dict.fromkeys(names))
-        files = {name: read_sealed(folder / f"{_symbol(name)}.o") for name in wanted}
+        files = {name: read_sealed(_path(folder, name)) for name in wanted}
         missing = [name for name, content in files.items() if content is None]
         try:
             for done, name in enumerate(missing):
                 self._on_compile(done, len(missing))
                 files[name] = code = _compile(name)
-                write_sealed(folder / f"{_symbol(name)}.o", code)
+                write_sealed(_path(folder, name), code)
         finally:
             if missing:
                 self._on_compile(len(missing), len(missing))
+        from turbospark_chat.models.kernels.machine import LoadedCode
+
         try:
             return LoadedKernels(LoadedCode([content for content in files.values() if content is not None]))
         except (RuntimeError, OSError) as error:
             raise KernelsUnavailableError(f"llvmlite cannot load what it compiled: {error}") from error
 
 
+def _describe_machine() -> str:
+    try:
+        from turbospark_chat.models.kernels.machine import describe_machine
+
+        return describe_machine()
+    except (ImportError, OSError) as error:
+        raise KernelsUnavailableError(f"llvmlite cannot be used: {error}") from error
+
+
+def _digest(machine: str) -> str:
+    here = Path(__file__).parent
+    try:
+        return digest_of(machine, sources=[*sorted((here / "kernels").glob("*.py")), here / "quants.py"])
+    except OSError as error:
+        raise KernelsUnavailableError(f"the kernels' sources cannot be read: {error}") from error
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / f"{name.replace(' ', '_')}.o"
+
+
 def _symbol(name: str) -> str:
-    return name.replace(" ", "_")
+    return "ts_" + name.replace(" ", "_")  # not `read`, which is the C library's
 
 
 def _compile(name: str) -> bytes:

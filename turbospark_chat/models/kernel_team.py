@@ -5,6 +5,7 @@ import threading
 import weakref
 from _thread import allocate_lock
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,11 @@ class KernelTeam:
     def __init__(self, address_of: Callable[[str], int], *, n_threads: int) -> None:
         """Start the workers. `address_of` finds a kernel, and keeps the code in memory as long as it lives."""
         self._run = _Run(address_of("run"))
-        self._workers = [_Worker(number, self._run, address_of) for number in range(1, n_threads)]
+        self._workers: list[_Worker] = []
         weakref.finalize(self, _dismiss, self._workers)
+        with suppress(RuntimeError):  # the system allows no more threads: those there are will do
+            for number in range(1, n_threads):
+                self._workers.append(_Worker(number, self._run, address_of))
 
     @property
     def n_threads(self) -> int:

@@ -18,6 +18,7 @@ from turbospark_chat.models.compiled_model import CompiledModel
 from turbospark_chat.models.config import ModelConfig, read_config
 from turbospark_chat.models.gguf import GgufFile
 from turbospark_chat.models.kernel_library import KernelLibrary
+from turbospark_chat.models.kernels.layout import GROUP, PART
 from turbospark_chat.models.llama import Llama
 from turbospark_chat.models.llama_weights import check_weights, load_weights
 from turbospark_chat.models.numpy_model import NumpyModel
@@ -113,10 +114,10 @@ def load_model(
 
 def why_not_compiled(file: GgufFile, config: ModelConfig) -> str | None:
     """Return what keeps kernels from computing a file that can be loaded, None if nothing does."""
-    if config.head_dim % 16:
-        return f"heads of {config.head_dim} numbers, not of a multiple of 16"
-    odd = sorted({shape[1] for shape in _matrix_shapes(file) if shape[1] % 32})
-    return f"rows of {odd[0]} weights, not of a multiple of 32" if odd else None
+    if config.head_dim % GROUP:
+        return f"heads of {config.head_dim} numbers, not of a multiple of {GROUP}"
+    odd = sorted({shape[1] for shape in _matrix_shapes(file) if shape[1] % PART})
+    return f"rows of {odd[0]} weights, not of a multiple of {PART}" if odd else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,8 @@ class Footprint:
 
 def footprint(file: GgufFile, config: ModelConfig, arithmetic: Arithmetic) -> Footprint:
     """Return what loading a supported file would take, loading nothing."""
-    reason = "as asked" if arithmetic.library is None else why_not_compiled(file, config)
+    library = arithmetic.library
+    reason = "as asked" if library is None else why_not_compiled(file, config) or library.why_unavailable()
     if reason is None:
         return Footprint("compiled, on the weights as they are", file.size, packed_position_bytes(config))
     return Footprint(

@@ -17,14 +17,13 @@ from turbospark_chat.models.instruction import (
     Instruction,
     Operand,
 )
-from turbospark_chat.models.kernels.layout import MAX_SPLITS, TILE_ROWS, scratch_bytes
+from turbospark_chat.models.kernels.layout import GROUP, MAX_SPLITS, PART, TILE_ROWS, scratch_bytes
 from turbospark_chat.models.layers import Array
 from turbospark_chat.models.packed_kv_cache import CachePart
 from turbospark_chat.models.program import Program, assemble
 from turbospark_chat.models.quants import FORMATS
 from turbospark_chat.models.weight import Weight
 
-_PART = 32  # values that kernels decode at a time
 _LINEAR_BYTES = 1 << 16  # of weights that a chunk multiplies with one token
 _LINEAR_ROWS = 2 * TILE_ROWS  # of weights that a chunk multiplies with several
 _EVEN_CHUNKS = 4  # their number is a multiple of it, so that two threads or four have as many each
@@ -58,7 +57,7 @@ class ProgramBuilder:
         """Write down the look-up of the tokens' rows."""
         y = Buffer(table.shape[1])
         operands = (self._matrix(table), y, _n_blocks(table))
-        return self._add("embed " + table.ggml_type.name, Chunks(one=1, many_group=16), operands, y)
+        return self._add("embed " + table.ggml_type.name, Chunks(one=1, many_group=GROUP), operands, y)
 
     def rms_norm(self, x: Buffer, weight: Array, eps: float) -> Buffer:
         """Write down a norm."""
@@ -152,7 +151,7 @@ def _divided(n: int, size: int) -> int:
 
 
 def _n_blocks(weight: Weight) -> int:
-    return weight.shape[1] // max(FORMATS[weight.ggml_type].length, _PART)
+    return weight.shape[1] // max(FORMATS[weight.ggml_type].length, PART)
 
 
 def _rows_a_chunk(weight: Weight) -> int:

@@ -1,6 +1,7 @@
-"""Files of a cache: stored whole or not at all, and read back only where nothing of them has changed.
+"""Files of a cache: stored whole or not at all, and read back only if they are this user's and undamaged.
 
-What is in a cache can be made again, so no failure to read or write it is an error.
+What is in a cache can be made again, so no failure to read or write it is an error. The digest guards against
+damage, not against whoever may write to the user's own folder.
 """
 
 import hashlib
@@ -14,8 +15,10 @@ _DIGEST_BYTES = 32
 
 
 def read_sealed(path: Path) -> bytes | None:
-    """Return what was stored, None where it is missing or damaged."""
+    """Return what was stored, None where it is missing, damaged or somebody else's."""
     try:
+        if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
+            return None
         content = path.read_bytes()
     except OSError:
         return None

@@ -29,6 +29,7 @@ from turbospark_chat.settings import Locations
 from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.bar_painter import BarPainter
 from turbospark_chat.terminal.commands import Command, parse_command
+from turbospark_chat.terminal.frame_pacer import FRAME_SECONDS, FramePacer
 from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.input_history import JsonLinesHistory
 from turbospark_chat.terminal.question import Question, parse_answer
@@ -38,10 +39,6 @@ from turbospark_chat.terminal.status_bar import StatusSnapshot
 from turbospark_chat.terminal.totals import Totals
 from turbospark_chat.terminal.turn_view import TurnView
 from turbospark_chat.terminal.vitals import VitalsMonitor
-
-FRAME_SECONDS = 0.04  # between two looks at a running turn's events, at least
-SLOWEST_FRAME = 0.25
-DRAWING_SHARE = 0.03  # of a core that drawing may take, since the model wants all of them
 
 Generate = Callable[[CancelFlag, TurnEventSink], TurnResult]
 
@@ -229,8 +226,8 @@ class Repl:
                 self._loop.call_soon_threadsafe(self._woken.set)
 
     async def _watch(self) -> None:
-        """Carry events to the screen for as long as it runs, a frame at a time, and rarely where that takes long."""
-        drawn = time.thread_time()
+        """Carry events to the screen for as long as it runs, a frame at a time."""
+        pacer = FramePacer(time.thread_time)
         try:
             while True:
                 await self._woken.wait()
@@ -240,8 +237,7 @@ class Repl:
                     self.show(self._notices.popleft())
                 if self._running is not None:
                     await self._carry(self._running)
-                drawn, before = time.thread_time(), drawn  # since the last frame, its drawing included
-                await asyncio.sleep(min(max(FRAME_SECONDS, (drawn - before) / DRAWING_SHARE), SLOWEST_FRAME))
+                await asyncio.sleep(pacer.rest())
         except Exception as error:  # such as a reader of the replies who has gone
             self._screen.fail(error)
 

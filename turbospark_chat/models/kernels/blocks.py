@@ -11,9 +11,9 @@ import numpy as np
 from numba import njit
 
 from turbospark_chat.models.kernels import vectors as v
+from turbospark_chat.models.kernels.layout import PART
 from turbospark_chat.models.quants import FORMATS, GgmlType
 
-PART = 32  # values decoded at a time
 PART_BYTES = PART * 4  # of them as float32
 
 

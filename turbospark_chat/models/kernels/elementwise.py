@@ -9,12 +9,11 @@ from numba import njit
 from turbospark_chat.models.kernels import memory
 from turbospark_chat.models.kernels import vectors as v
 from turbospark_chat.models.kernels.exponential import exp
-from turbospark_chat.models.kernels.layout import Context
+from turbospark_chat.models.kernels.layout import AHEAD, Context
 
 _N_TOKENS, _STRIDE, _POSITION = int(Context.N_TOKENS), int(Context.STRIDE), int(Context.POSITION)
 _COSINES, _SINES = int(Context.COSINES), int(Context.SINES)
 _VECTOR_BYTES = 4 * v.LANES
-_AHEAD = 4096  # bytes from what is read to the memory fetched for later
 _MOST = np.float32(32767)  # of a 16-bit number
 
 
@@ -148,7 +147,7 @@ def rope(instruction: int, context: int, thread: int, chunk: int) -> None:
 @njit
 def _remember_one(x: int, items: int, scale: int, head_dim: int) -> None:
     zero = v.splat(np.float32(0))
-    top, odd = zero, zero
+    top, odd = zero, zero  # x - x is NaN of NaN and infinity, else 0: the scale is to tell of them
     for offset in range(0, head_dim, v.LANES):
         part = v.load_floats(x + 4 * offset)
         top = v.larger(v.larger(part, v.sub(zero, part)), top)
@@ -163,7 +162,7 @@ def _remember_one(x: int, items: int, scale: int, head_dim: int) -> None:
 
 @njit
 def _remember_token(x: int, items: int, scale: int, head_dim: int, stride: int) -> None:
-    largest, odd = np.float32(0), np.float32(0)
+    largest, odd = np.float32(0), np.float32(0)  # as in `_remember_one`
     for index in range(head_dim):
         number = v.load_float(x + index * stride)
         largest = max(largest, abs(number))
@@ -215,7 +214,7 @@ def read(instruction: int, context: int, thread: int, chunk: int) -> None:
     start = memory.argument(instruction, 0) + chunk * n_bytes
     found = v.load_words(start)
     for address in range(start, start + n_bytes, 4 * _VECTOR_BYTES):
-        v.prefetch(address + _AHEAD)
+        v.prefetch(address + AHEAD)
         for offset in range(0, 4 * _VECTOR_BYTES, _VECTOR_BYTES):
             found = v.join_bits(found, v.load_words(address + offset))
     v.store_floats(memory.argument(instruction, 2), v.to_floats(found))

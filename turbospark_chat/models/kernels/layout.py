@@ -12,8 +12,10 @@ MAX_TOKENS = 64  # in one run
 SPLIT = 128  # positions at least that one piece of a single token's attention covers
 MAX_SPLITS = 32  # pieces at most
 TILE_ROWS = 12  # rows of a weight that are decoded at a time for several tokens
-BLOCK = 96  # positions of which several tokens' attention has the scores in memory; a multiple of both of the above
-WIDTH = 16
+BLOCK = 96  # positions of which several tokens' attention has the scores in memory: a multiple of GROUP and TILE_ROWS
+PART = 32  # weights decoded at a time: what a row's length is a multiple of
+AHEAD = 4096  # bytes from what is read to the memory fetched for later
+WIDTH = 16  # int64 of an instruction
 
 
 class Field(IntEnum):

@@ -11,11 +11,10 @@ from numba import njit
 
 from turbospark_chat.models.kernels import memory
 from turbospark_chat.models.kernels import vectors as v
-from turbospark_chat.models.kernels.blocks import BLOCK_CODES, PART, PART_BYTES
-from turbospark_chat.models.kernels.layout import GROUP, TILE_ROWS, Context
+from turbospark_chat.models.kernels.blocks import BLOCK_CODES, PART_BYTES
+from turbospark_chat.models.kernels.layout import AHEAD, GROUP, PART, TILE_ROWS, Context
 from turbospark_chat.models.quants import GgmlType
 
-_AHEAD = 4096
 _N_TOKENS, _STRIDE = int(Context.N_TOKENS), int(Context.STRIDE)
 _SCRATCH, _SCRATCH_BYTES = int(Context.SCRATCH), int(Context.SCRATCH_BYTES)
 _TILE_1, _TILE_2, _TILE_4 = int(Context.TILE_1), int(Context.TILE_2), int(Context.TILE_4)
@@ -30,7 +29,7 @@ def make_decode_row(ggml_type: GgmlType) -> Any:
     @njit
     def decode_row(row: int, n_blocks: int, out: int) -> None:
         for block in range(n_blocks):
-            v.prefetch(row + block * n_bytes + _AHEAD)
+            v.prefetch(row + block * n_bytes + AHEAD)
             for part in range(n_parts):
                 low, high = decode(row + block * n_bytes, part)
                 v.store_floats(out, low)
@@ -51,8 +50,8 @@ def _make_dot_rows(ggml_type: GgmlType) -> Any:
         a, b, c, d = zero, zero, zero, zero
         for block in range(n_blocks):
             offset = block * n_bytes
-            v.prefetch(first + offset + _AHEAD)
-            v.prefetch(second + offset + _AHEAD)
+            v.prefetch(first + offset + AHEAD)
+            v.prefetch(second + offset + AHEAD)
             for part in range(n_parts):
                 x_low, x_high = v.load_floats(x), v.load_floats(x + PART_BYTES // 2)
                 low, high = decode(first + offset, part)

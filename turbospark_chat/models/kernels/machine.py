@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import llvmlite
 from llvmlite import binding
 
 
@@ -12,15 +13,14 @@ def describe_machine() -> str:
         OSError: a processor that kernels cannot be compiled for.
     """
     if binding.get_process_triple().startswith("x86_64") and not binding.get_host_cpu_features().get("f16c"):
-        raise OSError(
-            "this processor cannot read float16"
-        )  # LLVM would call a function that no library here has
+        # LLVM would call a function that no library here has.
+        raise OSError("this processor cannot read float16")
     return " ".join(
         (
             binding.get_process_triple(),
             binding.get_host_cpu_name(),
             binding.get_host_cpu_features().flatten(),
-            ".".join(map(str, binding.llvm_version_info)),
+            llvmlite.__version__,  # each goes with one numba
         )
     )
 

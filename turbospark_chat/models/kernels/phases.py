@@ -1,7 +1,7 @@
 """Runs a program on several threads: each takes chunks of the current instruction until none is left.
 
 An instruction is finished once all its chunks are, whoever did them. So a thread that the system has put aside between
-chunks holds nobody up, as it would at a barrier.
+chunks holds nobody up, as it would at a barrier; only the end of a run waits for every thread that took part.
 """
 
 from numba import njit

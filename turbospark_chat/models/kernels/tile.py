@@ -19,7 +19,7 @@ _GROUP_BYTES = 4 * v.LANES
 
 def register_block(n_groups: int) -> tuple[int, int]:
     """Return how many rows and groups this processor's registers hold the sums of, given groups to do."""
-    if "avx512f" in binding.get_host_cpu_name() or binding.get_host_cpu_features().get("avx512f"):
+    if binding.get_host_cpu_features().get("avx512f"):
         return (6, 4) if n_groups == 4 else (12, n_groups)  # of 32 registers of sixteen
     return (6, 1)  # of 16 registers of eight, or 32 of four
 

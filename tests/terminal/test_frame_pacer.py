@@ -1,0 +1,22 @@
+"""The screen's rest between frames."""
+
+import pytest
+
+from turbospark_chat.terminal.frame_pacer import DRAWING_SHARE, FRAME_SECONDS, SLOWEST_FRAME, FramePacer
+
+
+@pytest.mark.parametrize(
+    ("taken", "rest"),
+    [
+        (0.0, FRAME_SECONDS),
+        (FRAME_SECONDS * DRAWING_SHARE, FRAME_SECONDS),
+        (0.003, 0.003 / DRAWING_SHARE),
+        (1.0, SLOWEST_FRAME),
+    ],
+)
+def test_a_frame_rests_by_what_it_took(taken: float, rest: float) -> None:
+    spent = 5.0
+    pacer = FramePacer(lambda: spent)
+    for _ in range(2):
+        spent += taken
+        assert pacer.rest() == pytest.approx(rest)
