@@ -246,7 +246,7 @@ def bench(
     ] = None,
     debug: DebugArg = False,
 ) -> Action:
-    """Measure how fast a model reads and writes on this machine; takes minutes."""
+    """Measure how fast a model runs here; takes minutes."""
 
     def action() -> int:
         set_blas_threads(read_threads(threads))

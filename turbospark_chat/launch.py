@@ -42,6 +42,7 @@ from turbospark_chat.models.loader import Arithmetic
 from turbospark_chat.settings import Locations
 from turbospark_chat.terminal.progress_line import CompileLine, ProgressLine
 from turbospark_chat.terminal.script import Generate, ScriptRunner, ScriptStyle, read_lines
+from turbospark_chat.terminal.type_ahead import type_ahead
 from turbospark_chat.threads import physical_cores, read_threads
 
 Flags = Mapping[str, Any]
@@ -54,9 +55,10 @@ def run_chat(flags: Flags) -> int:
     if options.on_overflow is OverflowPolicy.ASK and stream is None:
         raise UsageError("`--on-overflow ask` needs a terminal to ask at; give drop or error")
     resolved = _find_model(flags)
-    session = _open_session(resolved, flags, options)
     if stream is None:
-        return _run_lines(session, resolved.name, flags)
+        return _run_lines(_open_session(resolved, flags, options), resolved.name, flags)
+    with type_ahead():
+        session = _open_session(resolved, flags, options)
     return _run_repl(session, resolved.name, stream, is_debug=flags["debug"])
 
 

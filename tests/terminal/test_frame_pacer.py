@@ -20,3 +20,11 @@ def test_a_frame_rests_by_what_it_took(taken: float, rest: float) -> None:
     for _ in range(2):
         spent += taken
         assert pacer.rest() == pytest.approx(rest)
+
+
+def test_what_was_spent_in_idleness_counts_for_no_frame() -> None:
+    spent = 5.0
+    pacer = FramePacer(lambda: spent)
+    spent += 3.0  # keys pressed, the bar drawn
+    pacer.wake()
+    assert pacer.rest() == FRAME_SECONDS

@@ -88,3 +88,13 @@ def test_rates_come_from_the_clock(start):
     assert (turn.activity.n_tokens, turn.activity.decode_seconds, turn.activity.decode_rate) == (1, 0.0, None)
     take(turn, [ReplyText("b", False, 2), ReplyText("c", False, 5)])
     assert (turn.activity.decode_seconds, turn.activity.decode_rate) == (2.0, 2.0)
+
+
+def test_tokens_that_come_together_make_no_rate_yet():
+    now = 10.0
+    turn = view(clock=lambda: now)
+    take(turn, texts(*"abcdefgh"))
+    assert (turn.activity.n_tokens, turn.activity.decode_rate) == (8, None)
+    now += 2.0
+    turn.take(ReplyText("i", False, 108), width=20)
+    assert turn.activity.decode_rate == 50.0

@@ -14,6 +14,10 @@ class FramePacer:
         self._clock = clock
         self._spent = clock()
 
+    def wake(self) -> None:
+        """Begin anew: what was spent while there was nothing to draw counts for no frame."""
+        self._spent = self._clock()
+
     def rest(self) -> float:
         """Return how long to wait now, by what was spent since the last rest."""
         spent = self._clock()

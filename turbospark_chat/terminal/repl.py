@@ -230,7 +230,9 @@ class Repl:
         pacer = FramePacer(time.thread_time)
         try:
             while True:
-                await self._woken.wait()
+                if not self._woken.is_set():
+                    await self._woken.wait()
+                    pacer.wake()
                 self._woken.clear()
                 self._is_waking = False  # before looking: what happens from here on wakes it again
                 while self._notices:

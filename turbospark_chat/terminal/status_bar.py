@@ -9,12 +9,16 @@ from turbospark_chat.engine.pressure import MemoryPressure
 from turbospark_chat.terminal.vitals import Vitals
 
 SEPARATOR = " · "
+_FEW_TOKENS = 16
 MAX_ROWS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """A turn under way: prompt tokens done, of how many, how many of them reused; then tokens out. Seconds."""
+    """A turn under way: prompt tokens done, of how many, how many of them reused; then tokens out. Seconds.
+
+    `n_untimed` of the tokens out were there when the clock of `decode_seconds` began.
+    """
 
     prefill_done: int = 0
     prefill_total: int = 0
@@ -23,6 +27,7 @@ class Activity:
     n_tokens: int = 0
     decode_seconds: float = 0.0
     n_queued: int = 0
+    n_untimed: int = 1
 
     @property
     def prefill_rate(self) -> float | None:
@@ -32,12 +37,9 @@ class Activity:
 
     @property
     def decode_rate(self) -> float | None:
-        """Decode steps per second so far; the first token takes none."""
-        return (
-            (self.n_tokens - 1) / self.decode_seconds
-            if self.n_tokens > 1 and self.decode_seconds > 0
-            else None
-        )
+        """Decode steps per second so far."""
+        n_timed = self.n_tokens - self.n_untimed
+        return n_timed / self.decode_seconds if n_timed > 0 and self.decode_seconds > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +109,20 @@ def _activity_fields(activity: Activity) -> list[Text]:
     ]
 
 
+def _prefill_text(last: RawDecodeResult) -> str:
+    """Return the rate, or of a few tokens the time: their rate says more of what surrounds them."""
+    if 0 < last.prefilled_tokens < _FEW_TOKENS:
+        return f"{1000 * last.prefill_seconds:.0f} ms"
+    return rate_text(last.prefill_rate)
+
+
 def _last_turn_fields(last: RawDecodeResult) -> list[Text]:
     fields = [
         Text(
             f"reused {last.reused_prefix_tokens}/{last.prompt_tokens}",
             "bar.good" if last.reused_prefix_tokens else "",
         ),
-        Text(f"prefill {rate_text(last.prefill_rate)}"),
+        Text(f"prefill {_prefill_text(last)}"),
         Text(f"decode {rate_text(last.decode_rate)}"),
         Text(f"{last.new_tokens} out"),
         Text(last.reason, "bar.warn" if last.reason.is_cut_short else ""),

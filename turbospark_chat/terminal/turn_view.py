@@ -10,6 +10,8 @@ from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.live_text import LiveText
 from turbospark_chat.terminal.status_bar import Activity
 
+FIRST_LOOK_SECONDS = 0.02  # tokens seen within it came together, and how long they took is not known
+
 
 class TurnView:
     """Sorts a turn's events for the screen. `clock` gives seconds."""
@@ -57,6 +59,8 @@ class TurnView:
         self._activity = replace(
             self._activity, n_tokens=event.n_tokens, decode_seconds=now - self._first_token_at
         )
+        if now - self._first_token_at < FIRST_LOOK_SECONDS:
+            self._activity = replace(self._activity, n_untimed=event.n_tokens)
         finished = ""
         if event.text and event.is_reasoning != self._in_reasoning:
             finished = self.finish()
