@@ -7,6 +7,7 @@ command imports what it needs then: `ts --help` loads neither numpy nor the engi
 import inspect
 import io
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -38,7 +39,11 @@ app = typer.Typer(
 def main() -> None:
     """Run `ts` with the process's arguments and exit."""
     _prepare_streams()
-    sys.exit(run(sys.argv[1:]))
+    exit_code = run(sys.argv[1:])
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # nothing is left to stop, and Python's own ending takes it badly
+    sys.exit(exit_code)
 
 
 def _prepare_streams() -> None:

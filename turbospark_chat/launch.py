@@ -27,7 +27,7 @@ from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult
 from turbospark_chat.chat.window import OverflowPolicy
 from turbospark_chat.engine.model_thread import ModelThread
 from turbospark_chat.engine.raw_completion import CancelFlag
-from turbospark_chat.errors import SettingError, UnknownModelError, UsageError
+from turbospark_chat.errors import ModelWarning, SettingError, UnknownModelError, UsageError
 from turbospark_chat.flags import FLAGS
 from turbospark_chat.models.catalog import (
     CATALOG,
@@ -169,6 +169,8 @@ def _is_text_bias(option: str, value: Any) -> bool:
 
 def _find_model(flags: Flags) -> ResolvedModel:
     """Return the model the flags name, its file in place: a catalogue model is fetched the first time."""
+    if flags["quiet"]:
+        warnings.simplefilter("ignore", ModelWarning)
     resolved = resolve(DEFAULT_MODEL if flags["model"] is None else flags["model"], Locations.of_user())
     _install(resolved, is_quiet=flags["quiet"])
     return resolved

@@ -48,7 +48,11 @@ def test_the_json_has_medians_and_ratios_for_other_programs() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": 1, "model": "", "n_threads": 1, "subjects": [], "notes": {}, "rows": '
+    "text", ["", "[]", "{}", "[" * 200_000, *(
+             '{"format": 1, "model": "", "n_threads": 1, "subjects": [], "notes": {}, "rows": '
+             f'[{{"name": {name}, "unit": "s", "own": {own}, "peer": []}}]}}'
+             for name, own in (('"a"', "[NaN]"), ('"a"', "5"), ('"a"', '"abc"'), ('"a"', "[]"), ('["a"]', "[1]"))
+             ), '{"format": 1, "model": "", "n_threads": 1, "subjects": [], "notes": {}, "rows": '
              '[{"name": "a", "unit": "s", "own": ["z"], "peer": []}]}', '{"format": 1}', '{"format": 99, "rows": []}',
              '{"format": 1, "model": "", "n_threads": 1, "subjects": [], "notes": {}, "rows": [{"name": "a", '
              '"unit": "miles", "own": [1], "peer": [], "is_detail": false}]}']

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -277,3 +278,26 @@ def test_a_model_without_kernels_is_computed_by_numpy_and_says_so(
         model = load_model(path, available_bytes=PLENTY, arithmetic=arithmetic).model
     assert isinstance(model, NumpyModel)
     assert model.forward([1], model.make_state(), need_logits=True) is not None
+
+
+def test_ctrl_c_while_compiling_counts_after_the_kernel_under_way(folder: Path) -> None:
+    heard: list[int] = []
+
+    def press(done: int, total: int) -> None:
+        heard.append(done)
+        if done == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    shutil.rmtree(folder)
+    with pytest.raises(KeyboardInterrupt):
+        KernelLibrary(folder, on_compile=press).load(NAMES)
+    assert heard == [0, len(NAMES)]
+    assert signal.getsignal(signal.SIGINT) == before
+    assert compiled_by(folder) == [(0, 1), (1, 1)]  # the one that was under way is kept
+
+
+def test_a_kernel_in_the_place_of_another_is_compiled_again(folder: Path) -> None:
+    first, second = sorted(folder.rglob("*.o"))[:2]
+    shutil.copy(first, second)
+    assert compiled_by(folder) == [(0, 1), (1, 1)]

@@ -65,15 +65,18 @@ def read_report(path: Path) -> Report:
             Row(row["name"], row["unit"], row["own"], row["peer"], is_detail=bool(row.get("is_detail")))
             for row in record["rows"]
         ]
-        if record["format"] != FORMAT or not all(row.own and row.unit in _IS_MORE_BETTER for row in rows):
+        if record["format"] != FORMAT or not all(map(_is_sound, rows)):
             raise ValueError
-        for row in rows:
-            median([*row.own, *row.peer, 0.0])  # a TypeError where they are not numbers
         return Report(record["model"], record["n_threads"], record["subjects"], rows, record["notes"])
     except OSError as error:
         raise BenchError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BenchError(f"{path}: no report of `ts bench --json`; make one and compare with that") from error
+
+
+def _is_sound(row: Row) -> bool:
+    are_numbers = all(isinstance(value, int | float) and 0 <= value < 1e15 for value in (*row.own, *row.peer))
+    return isinstance(row.name, str) and row.unit in _IS_MORE_BETTER and bool(row.own) and are_numbers
 
 
 def table(report: Report, earlier: Report | None = None) -> list[tuple[str, ...]]:

@@ -1,6 +1,9 @@
 """Compiled kernels, kept on disk from one run to the next. Compiling imports numba; loading does not."""
 
-from collections.abc import Callable, Iterable
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,8 +26,15 @@ class LoadedKernels:
     _code: _Code
 
     def address_of(self, name: str) -> int:
-        """Return the address of a kernel by its name."""
-        return self._code.address_of(_symbol(name))
+        """Return the address of a kernel by its name.
+
+        Raises:
+            KernelsUnavailableError: it is not among them.
+        """
+        try:
+            return self._code.address_of(_symbol(name))
+        except OSError as error:
+            raise KernelsUnavailableError(f"{error} in the compiled code; delete the cache folder") from error
 
 
 class KernelLibrary:
@@ -56,20 +66,49 @@ class KernelLibrary:
         wanted = list(dict.fromkeys(names))
         files = {name: read_sealed(_path(folder, name)) for name in wanted}
         missing = [name for name, content in files.items() if content is None]
-        try:
-            for done, name in enumerate(missing):
-                self._on_compile(done, len(missing))
-                files[name] = code = _compile(name)
-                write_sealed(_path(folder, name), code)
-        finally:
-            if missing:
-                self._on_compile(len(missing), len(missing))
+        if missing:
+            self._compile_all(missing, folder, files)
         from turbospark_chat.models.kernels.machine import LoadedCode
 
         try:
             return LoadedKernels(LoadedCode([content for content in files.values() if content is not None]))
         except (RuntimeError, OSError) as error:
             raise KernelsUnavailableError(f"llvmlite cannot load what it compiled: {error}") from error
+
+    def _compile_all(self, missing: list[str], folder: Path, files: dict[str, bytes | None]) -> None:
+        """Compile kernels into `files` and the folder; Ctrl-C counts after the one under way."""
+        try:
+            with _held_interrupts() as raise_held:
+                for done, name in enumerate(missing):
+                    self._on_compile(done, len(missing))
+                    files[name] = code = _compile(name)
+                    write_sealed(_path(folder, name), code)
+                    raise_held()
+        finally:
+            self._on_compile(len(missing), len(missing))
+
+
+@contextmanager
+def _held_interrupts() -> Iterator[Callable[[], None]]:
+    """Hold Ctrl-C back while the block runs; what is yielded raises it.
+
+    In the midst of compiling it would arrive in a callback from LLVM, where Python can only print and drop it.
+    """
+    if threading.current_thread() is not threading.main_thread():  # the only one that gets signals
+        yield lambda: None
+        return
+    held: list[int] = []
+
+    def raise_held() -> None:
+        if held:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        yield raise_held
+    finally:
+        signal.signal(signal.SIGINT, before)
+    raise_held()
 
 
 def _describe_machine() -> str:

@@ -23,7 +23,7 @@ def read_sealed(path: Path) -> bytes | None:
     except OSError:
         return None
     digest, stored = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-    return stored if hashlib.sha256(stored).digest() == digest else None
+    return stored if _seal(path, stored) == digest else None
 
 
 def write_sealed(path: Path, content: bytes) -> None:
@@ -32,12 +32,17 @@ def write_sealed(path: Path, content: bytes) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             try:
-                file.write(hashlib.sha256(content).digest() + content)
+                file.write(_seal(path, content) + content)
                 file.close()
                 os.replace(file.name, path)
             except BaseException:
                 Path(file.name).unlink(missing_ok=True)
                 raise
+
+
+def _seal(path: Path, content: bytes) -> bytes:
+    """Return the digest that a file begins with: of its name too, so that one copied over another is no good."""
+    return hashlib.sha256(f"{path.parent.name}/{path.name}\n".encode() + content).digest()
 
 
 def digest_of(*parts: bytes | str, sources: Iterable[Path]) -> str:

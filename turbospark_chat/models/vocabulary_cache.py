@@ -38,8 +38,8 @@ class VocabularyCache:
         here = Path(__file__).parent
         name = digest_of(_PYTHON, file.fingerprint(), sources=[here / source for source in _SOURCES])
         stored = read_sealed(self._folder / name)
-        if stored is not None:
-            return _from_bytes(stored)
+        if stored is not None and (vocabulary := _from_bytes(stored)) is not None:
+            return vocabulary
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             vocabulary = read_vocabulary(file.metadata, source=file.path)
@@ -65,8 +65,15 @@ def _to_bytes(vocabulary: Vocabulary) -> bytes:
     )
 
 
-def _from_bytes(stored: bytes) -> Vocabulary:
-    values: dict[str, Any] = marshal.loads(stored)
+def _from_bytes(stored: bytes) -> Vocabulary | None:
+    """Return what `_to_bytes` stored, None where it is something else."""
+    try:
+        return _from_values(marshal.loads(stored))
+    except (ValueError, TypeError, AttributeError, KeyError, EOFError):
+        return None
+
+
+def _from_values(values: dict[str, Any]) -> Vocabulary:
     for name, value in values.items():
         if isinstance(value, dict):
             values[name] = MappingProxyType(value)

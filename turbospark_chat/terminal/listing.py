@@ -14,9 +14,16 @@ from rich.text import Text
 from turbospark_chat.terminal.harmless import harmless
 
 
+class _TableConsole(Console):
+    """A console whose reader may leave: that is no failure, which rich would end the program with."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     """Print rows in columns on stdout, the first bold where it is a terminal; a pipe gets the same text."""
-    console = Console(file=sys.stdout, highlight=False)
+    console = _TableConsole(file=sys.stdout, highlight=False)
     cells = [[harmless(cell).replace("\n", " ") for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip_longest(*cells, fillvalue="")]
     for row in cells:

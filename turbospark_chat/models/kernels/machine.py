@@ -49,5 +49,12 @@ class LoadedCode:
         self._engine.finalize_object()
 
     def address_of(self, symbol: str) -> int:
-        """Return the address of a function."""
-        return int(self._engine.get_function_address(symbol))
+        """Return the address of a function.
+
+        Raises:
+            OSError: the object files have no such function.
+        """
+        address = int(self._engine.get_function_address(symbol))
+        if address == 0:
+            raise OSError(f"`{symbol}` is missing")
+        return address
