@@ -39,11 +39,24 @@ app = typer.Typer(
 def main() -> None:
     """Run `ts` with the process's arguments and exit."""
     _prepare_streams()
-    exit_code = run(sys.argv[1:])
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # nothing is left to stop, and Python's own ending takes it badly
+    exit_code = _flush(run(sys.argv[1:]))
+    # Nothing is left to stop, and Python's own ending takes an interrupt badly.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(exit_code)
+
+
+def _flush(exit_code: int) -> int:
+    """Write what stdout still holds and return the exit code; what cannot be written is let go.
+
+    Python would try once more at its end, and exit with 120.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if exit_code == 0 and not isinstance(error, BrokenPipeError):
+            return _fail(error.strerror or str(error), EXIT_FAILED, is_debug=False)
+    return exit_code
 
 
 def _prepare_streams() -> None:
