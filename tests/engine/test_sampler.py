@@ -334,3 +334,14 @@ def test_more_logprobs_than_the_vocabulary_gives_the_vocabulary():  # case D16
 
 def test_impossible_ids_have_no_logprob():
     assert make_sampler(3).top_logprobs(f4(-INF, 4, -INF), 3) == [(1, 0.0)]
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 1000, 5000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_draw_from_many_blocks_inverts_their_running_sum(size, dtype):
+    rng = np.random.default_rng(size)
+    weights = rng.integers(0, 5, size).astype(dtype)  # whole numbers, whose sums are exact in any order
+    weights[-1] = 1
+    running = np.cumsum(weights, dtype=np.float64)
+    for u in (0.0, *rng.random(200), BELOW_ONE):
+        assert draw(weights, u) == np.searchsorted(running, u * running[-1], side="right")

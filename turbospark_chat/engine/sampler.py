@@ -17,6 +17,7 @@ from turbospark_chat.errors import ModelWarning, NoFiniteLogitsError, SettingErr
 Ids = NDArray[np.intp]
 _BLOCK = 64  # scores of which only the largest is looked at first
 _FIRST_SORTED = 256
+_TINY = 1e-30
 
 Scores = NDArray[np.float64]  # logits being worked on; float64, so no step overflows and sums reach 1
 
@@ -61,17 +62,20 @@ class Sampler:
             return int(logits[: self._n_tokens].argmax())
         return int(self.process_logits(logits, history, n_prompt).argmax())
 
-    def _candidates(self, logits: Logits, history: Sequence[int], n_prompt: int) -> tuple[Ids | None, Scores]:
+    def _candidates(
+        self, logits: Logits, history: Sequence[int], n_prompt: int
+    ) -> tuple[Ids | None, Scores | Logits]:
         """Return the ids that top-k leaves, ascending, and their scores; None is every id."""
         top_k = self._config.top_k
-        if not 0 < top_k < self._n_tokens:
-            return None, self.process_logits(logits, history, n_prompt)
+        scores: Scores | Logits
         if self._is_plain(logits):
-            ids = largest(logits[: self._n_tokens], top_k)
-            return ids, logits[ids].astype(np.float64)
-        scores = self.process_logits(logits, history, n_prompt)
+            scores = logits[: self._n_tokens]
+        else:
+            scores = self.process_logits(logits, history, n_prompt)
+        if not 0 < top_k < self._n_tokens:
+            return None, scores
         ids = largest(scores, top_k)
-        return ids, scores[ids]
+        return ids, scores[ids].astype(np.float64)
 
     def _is_plain(self, logits: Logits) -> bool:
         """Whether the scores are the logits as they are: nothing changes them, and none is NaN or plus infinity.
@@ -157,7 +161,7 @@ class Sampler:
         known = (ids >= 0) & (ids < self._n_tokens)
         return ids[known], counts[known]
 
-    def _filter(self, ids: Ids | None, scores: Scores) -> tuple[Ids | None, Scores]:
+    def _filter(self, ids: Ids | None, scores: Scores | Logits) -> tuple[Ids | None, Scores | Logits]:
         """Return what passes top-p, and of that what passes min-p."""
         config = self._config
         if config.top_p < 1:
@@ -171,7 +175,7 @@ def _pick(ids: Ids | None, index: int) -> int:
     return index if ids is None else int(ids[index])
 
 
-def _take(ids: Ids | None, scores: Scores, kept: Ids) -> tuple[Ids, Scores]:
+def _take(ids: Ids | None, scores: Scores | Logits, kept: Ids) -> tuple[Ids, Scores | Logits]:
     return kept if ids is None else ids[kept], scores[kept]
 
 
@@ -194,16 +198,16 @@ def largest(scores: Scores | Logits, n: int) -> Ids:
     return chosen
 
 
-def top_p(scores: Scores, p: float) -> Ids:
+def top_p(scores: Scores | Logits, p: float) -> Ids:
     """Return the indexes of the fewest largest scores whose probabilities sum to `p`: at least one.
 
     Sorts a few of the largest, more only where they do not reach `p`: of a vocabulary, most weigh next to nothing.
     """
     weights = _weights(scores)
-    whole, n_sorted = weights.sum(), _FIRST_SORTED
+    whole, n_sorted = weights.sum(dtype=np.float64), _FIRST_SORTED
     while True:
         ids: Ids = largest(scores, n_sorted)
-        cumulative = np.cumsum(np.sort(weights[ids])[::-1])
+        cumulative = np.cumsum(np.sort(weights[ids])[::-1], dtype=np.float64)
         if ids.size == scores.size:
             whole = cumulative[-1]
         if cumulative[-1] >= p * whole:
@@ -221,20 +225,30 @@ def _floor(scores: Scores | Logits, n: int) -> float:
     return float(np.partition(largest_of_each, -n)[-n])
 
 
-def draw(weights: Scores, u: float) -> int:
+def draw(weights: Scores | Logits, u: float) -> int:
     """Return the index at which the running sum of `weights` passes `u` of the total, for any u in [0, 1).
 
     There is one, because u * total rounds to less than the total, as of any normal float64. Its weight is
-    above 0, because only such a weight can raise the sum.
+    above 0, because only such a weight can raise the sum. Blocks are summed first, and only one of them is looked at
+    number by number: a running sum over a vocabulary takes longer than everything else.
     """
-    cumulative = np.cumsum(weights)
-    return int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
+    blocks = np.cumsum(np.add.reduceat(weights, np.arange(0, weights.size, _BLOCK), dtype=np.float64))
+    target = u * blocks[-1]
+    block = int(np.searchsorted(blocks, target, side="right"))
+    before = blocks[block - 1] if block else 0.0
+    start = block * _BLOCK
+    within = before + np.cumsum(weights[start : start + _BLOCK], dtype=np.float64)
+    # Summed in another order, the last number of a block may end a hair short of the block's own sum.
+    index = min(int(np.searchsorted(within, target, side="right")), within.size - 1)
+    return start + int(np.flatnonzero(weights[start : start + index + 1])[-1])
 
 
-def _weights(scores: Scores, temperature: float = 1.0) -> Scores:
+def _weights(scores: Scores | Logits, temperature: float = 1.0) -> Scores | Logits:
     """Return probabilities relative to the likeliest: exp((scores - max) / temperature)."""
     with np.errstate(over="ignore"):  # a tiny temperature: -inf is the right limit, and exp gives 0
-        exponents: Scores = scores - scores.max()
+        exponents: Scores | Logits = scores - scores.max()
+        if temperature < _TINY:  # in float32 it would be 0
+            exponents = exponents.astype(np.float64)
         if temperature != 1:
             exponents /= temperature
     np.exp(exponents, out=exponents)
