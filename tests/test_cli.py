@@ -620,6 +620,7 @@ def test_with_a_cache_that_cannot_be_written_it_still_answers(
 
     monkeypatch.setenv(CACHE_DIR_VARIABLE, str(lacking_one))
     monkeypatch.setattr(sealed_file.tempfile, "NamedTemporaryFile", refuse)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")  # the other process would not be refused
     outcome = ts(*flags)
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.turns == [{**expected.turns[0], **timed(outcome.turns[0])}]

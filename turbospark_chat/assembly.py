@@ -20,7 +20,8 @@ from turbospark_chat.engine.system_probe import available_memory, make_probe
 from turbospark_chat.errors import MemoryOverflowError, ModelFileError, ModelWarning, SettingError
 from turbospark_chat.models.catalog import CATALOG, is_installed
 from turbospark_chat.models.gguf import GgufFile
-from turbospark_chat.models.kernel_library import KernelLibrary, OnCompile
+from turbospark_chat.models.kernel_compiler import OnCompile
+from turbospark_chat.models.kernel_library import KernelLibrary
 from turbospark_chat.models.kv_cache import GROWTH_STEP
 from turbospark_chat.models.loader import (
     Arithmetic,
@@ -100,7 +101,7 @@ def choose_arithmetic(
     """
     if is_numpy_asked():
         return Arithmetic()
-    library = KernelLibrary(Locations.of_user().kernels, on_compile=on_compile)
+    library = KernelLibrary(Locations.of_user().kernels, on_compile=on_compile, is_apart=True)
     return Arithmetic(library, n_threads or physical_cores())
 
 

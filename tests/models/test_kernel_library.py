@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from kernel_harness import run_python
 from tiny_model import COMPILED_SIZES, write_tiny_model
@@ -301,3 +302,47 @@ def test_a_kernel_in_the_place_of_another_is_compiled_again(folder: Path) -> Non
     first, second = sorted(folder.rglob("*.o"))[:2]
     shutil.copy(first, second)
     assert compiled_by(folder) == [(0, 1), (1, 1)]
+
+
+# --- in a process of its own ---
+
+
+def apart(folder: Path, on_compile: Callable[[int, int], None]) -> None:
+    kernels = KernelLibrary(folder, on_compile=on_compile, is_apart=True).load(NAMES)
+    assert all(kernels.address_of(name) for name in NAMES)
+
+
+def test_kernels_compiled_apart_are_heard_of_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[tuple[int, int]] = []
+    hide(monkeypatch, "numba")  # from this process, which is not to need it
+    apart(tmp_path, lambda done, total: heard.append((done, total)))
+    assert heard == [(0, 2), (1, 2), (2, 2)]
+    assert compiled_by(tmp_path) == []
+
+
+def test_what_cannot_be_compiled_apart_is_compiled_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    apart(tmp_path, lambda done, total: None)
+    assert compiled_by(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_is_left_to_this_process(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    heard: list[tuple[int, int]] = []
+    apart(tmp_path / "file", lambda done, total: heard.append((done, total)))
+    assert heard[-3:] == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_an_interrupt_ends_the_other_process_too(tmp_path: Path) -> None:
+    def press(done: int, total: int) -> None:
+        if done < total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        apart(tmp_path, press)
+    children = psutil.Process().children(recursive=True)
+    assert [child for child in children if "kernel_compiler" in " ".join(child.cmdline())] == []

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from turbospark_chat.errors import KernelsUnavailableError
+from turbospark_chat.models.kernel_compiler import OnCompile, compile_apart
 from turbospark_chat.models.sealed_file import digest_of, read_sealed, write_sealed
-
-OnCompile = Callable[[int, int], None]  # kernels compiled so far, and of how many
 
 
 class _Code(Protocol):
@@ -44,9 +43,13 @@ class KernelLibrary:
     still runs, and is compiled again the next time.
     """
 
-    def __init__(self, folder: Path, *, on_compile: OnCompile = lambda done, total: None) -> None:
+    def __init__(
+        self, folder: Path, *, on_compile: OnCompile = lambda done, total: None, is_apart: bool = False
+    ) -> None:
+        """Keep kernels in `folder`; with `is_apart` they are compiled in a process of their own, where that works."""
         self._folder = folder
         self._on_compile = on_compile
+        self._is_apart = is_apart
 
     def why_unavailable(self) -> str | None:
         """Return why nothing can be compiled here, None where nothing speaks against it."""
@@ -64,8 +67,15 @@ class KernelLibrary:
         """
         folder = self._folder / _digest(_describe_machine())
         wanted = list(dict.fromkeys(names))
-        files = {name: read_sealed(_path(folder, name)) for name in wanted}
-        missing = [name for name, content in files.items() if content is None]
+        files = {name: read_sealed(path_of(folder, name)) for name in wanted}
+        missing = _missing(files)
+        if missing and self._is_apart:
+            try:
+                compile_apart(folder, missing, on_compile=self._on_compile)
+            finally:
+                self._on_compile(len(missing), len(missing))
+            files |= {name: read_sealed(path_of(folder, name)) for name in missing}
+            missing = _missing(files)
         if missing:
             self._compile_all(missing, folder, files)
         from turbospark_chat.models.kernels.machine import LoadedCode
@@ -81,11 +91,15 @@ class KernelLibrary:
             with _held_interrupts() as raise_held:
                 for done, name in enumerate(missing):
                     self._on_compile(done, len(missing))
-                    files[name] = code = _compile(name)
-                    write_sealed(_path(folder, name), code)
+                    files[name] = code = compile_one(name)
+                    write_sealed(path_of(folder, name), code)
                     raise_held()
         finally:
             self._on_compile(len(missing), len(missing))
+
+
+def _missing(files: dict[str, bytes | None]) -> list[str]:
+    return [name for name, content in files.items() if content is None]
 
 
 @contextmanager
@@ -128,7 +142,8 @@ def _digest(machine: str) -> str:
         raise KernelsUnavailableError(f"the kernels' sources cannot be read: {error}") from error
 
 
-def _path(folder: Path, name: str) -> Path:
+def path_of(folder: Path, name: str) -> Path:
+    """Return where a kernel is kept."""
     return folder / f"{name.replace(' ', '_')}.o"
 
 
@@ -136,7 +151,12 @@ def _symbol(name: str) -> str:
     return "ts_" + name.replace(" ", "_")  # not `read`, which is the C library's
 
 
-def _compile(name: str) -> bytes:
+def compile_one(name: str) -> bytes:
+    """Compile a kernel in this process.
+
+    Raises:
+        KernelsUnavailableError: it cannot be.
+    """
     try:
         from turbospark_chat.models.kernels.compile import compile_kernel
 

@@ -8,7 +8,6 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 _DIGEST_BYTES = 32
@@ -26,9 +25,9 @@ def read_sealed(path: Path) -> bytes | None:
     return stored if _seal(path, stored) == digest else None
 
 
-def write_sealed(path: Path, content: bytes) -> None:
-    """Store bytes with their digest, in a folder for this user alone, if it can be."""
-    with suppress(OSError):
+def write_sealed(path: Path, content: bytes) -> bool:
+    """Store bytes with their digest, in a folder for this user alone; return whether it could be done."""
+    try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             try:
@@ -38,6 +37,9 @@ def write_sealed(path: Path, content: bytes) -> None:
             except BaseException:
                 Path(file.name).unlink(missing_ok=True)
                 raise
+    except OSError:
+        return False
+    return True
 
 
 def _seal(path: Path, content: bytes) -> bytes:
