@@ -3,6 +3,7 @@
 TurboSparkError                  exit 1: anything the program can explain
 ├── UsageError                   exit 2: the request itself is wrong
 │   ├── SettingError             a setting outside its range (also a ValueError)
+│   ├── ConfigError              the config file cannot be read or says what it may not
 │   ├── EmptyPromptError         no token to run
 │   └── ZeroBudgetError          no token to generate
 ├── ModelFileError               exit 3: missing or damaged model file
@@ -14,6 +15,8 @@ TurboSparkError                  exit 1: anything the program can explain
 │   └── MemoryOverflowError      more bytes than the machine has free
 ├── TemplateError                the chat template failed
 ├── DownloadError                a model could not be fetched
+├── StoreError                   the stored conversations cannot be read or written
+├── TranscriptError              a transcript file cannot be read or written
 ├── TokenIdError                 a token id outside the vocabulary
 ├── NoFiniteLogitsError          a forward pass gave nothing to choose from
 ├── BenchError                   a measurement could not be made or read
@@ -41,6 +44,10 @@ class UsageError(TurboSparkError):
 
 class SettingError(UsageError, ValueError):
     """A setting has a value outside its range."""
+
+
+class ConfigError(UsageError):
+    """The config file cannot be read, or a line of it means nothing."""
 
 
 class EmptyPromptError(UsageError):
@@ -113,6 +120,14 @@ class TemplateError(TurboSparkError):
 
 class DownloadError(TurboSparkError):
     """A model could not be downloaded, or was not what the catalogue says."""
+
+
+class StoreError(TurboSparkError):
+    """The stored conversations cannot be opened, read or written, or do not hold what was asked for."""
+
+
+class TranscriptError(TurboSparkError):
+    """A transcript cannot be written to a file, or a file is none."""
 
 
 class TokenIdError(TurboSparkError):
