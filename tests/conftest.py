@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 from tiny_model import write_tiny_model
 
+from turbospark_chat.flags import SETTINGS
 from turbospark_chat.models.catalog import CATALOG, CatalogEntry, PackagePart
 from turbospark_chat.models.download import pull
 from turbospark_chat.models.kernel_library import KernelLibrary
 from turbospark_chat.models.loader import Arithmetic
-from turbospark_chat.settings import CACHE_DIR_VARIABLE, MODELS_DIR_VARIABLE, Locations
+from turbospark_chat.settings import (
+    CACHE_DIR_VARIABLE,
+    CONFIG_VARIABLE,
+    DATA_DIR_VARIABLE,
+    MODELS_DIR_VARIABLE,
+    Locations,
+)
 from turbospark_chat.threads import BLAS_VARIABLES, physical_cores, set_blas_threads
 
 set_blas_threads(max(1, physical_cores() - 1))  # before any test imports numpy
@@ -62,6 +69,8 @@ def isolated_home(
     monkeypatch.setenv("HOME", str(home))
     for kind in ("cache", "config", "data", "state"):
         monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", str(home / kind))
+    for name in (CONFIG_VARIABLE, DATA_DIR_VARIABLE, *(flag.variable for flag in SETTINGS.values())):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(MODELS_DIR_VARIABLE, str(user_locations.models))
     monkeypatch.setenv(CACHE_DIR_VARIABLE, str(cache_folder))
     for name in BLAS_VARIABLES:

@@ -24,8 +24,8 @@ class PaintedTerminal(io.StringIO):
         self._screen = pyte.HistoryScreen(columns, rows, history=10_000)
         self._stream = pyte.Stream(self._screen)
         self._lock = threading.Condition()
-        size = Size(rows=rows, columns=columns)
-        self.output = Vt100_Output(self, lambda: size, term="xterm", enable_cpr=False)
+        self._size = Size(rows=rows, columns=columns)
+        self.output = Vt100_Output(self, lambda: self._size, term="xterm", enable_cpr=False)
 
     def write(self, text: str) -> int:
         with self._lock:
@@ -43,6 +43,12 @@ class PaintedTerminal(io.StringIO):
                 "".join(line[x].data for x in range(max(line, default=-1) + 1)).rstrip() for line in lines
             ]
         return "\n".join(rows).rstrip("\n").split("\n")
+
+    def resize(self, columns: int) -> None:
+        """Get wider or narrower, as xterm does: rows that are too long are cut off."""
+        with self._lock:
+            self._size = Size(rows=self._size.rows, columns=columns)
+            self._screen.resize(columns=columns)
 
     def type(self, keys: str) -> None:
         self._keyboard.send_text(keys)

@@ -5,6 +5,7 @@ The model is tiny and babbles; what is asserted is what the flags do to its babb
 
 import errno
 import io
+import json
 import os
 import re
 import shutil
@@ -22,11 +23,18 @@ from terminal_driver import TS, Terminal, environment, objects, run_ts
 from tiny_model import CHATML, COMPILED_SIZES, write_tiny_model
 
 from turbospark_chat import assembly, cli
+from turbospark_chat.chat.store import Store
 from turbospark_chat.errors import DownloadError
-from turbospark_chat.flags import FLAGS
+from turbospark_chat.flag_parameters import with_implied_values
+from turbospark_chat.flags import FLAGS, SETTINGS, flags_of
 from turbospark_chat.models import sealed_file
 from turbospark_chat.models.loader import Arithmetic, load_model
-from turbospark_chat.settings import ARITHMETIC_VARIABLE, CACHE_DIR_VARIABLE, Locations
+from turbospark_chat.settings import (
+    ARITHMETIC_VARIABLE,
+    CACHE_DIR_VARIABLE,
+    CONFIG_VARIABLE,
+    Locations,
+)
 from turbospark_chat.threads import physical_cores
 
 LETTERS = "'abcdefgh':100"  # as a bias: replies are of these letters, and only a limit ends them
@@ -91,7 +99,9 @@ def ids(outcome: Outcome) -> list[int]:
 def test_help_lists_every_command(ts: Run) -> None:
     outcome = ts("--help")
     assert outcome.code == 0
-    for command in ("chat", "complete", "pull", "models", "show", "bench"):
+    for command in (
+        "chat", "complete", "pull", "models", "show", "bench", "config", "history", "search", "export",
+    ):  # fmt: skip
         assert f"\n  {command} " in outcome.out
 
 
@@ -100,7 +110,8 @@ def test_help_of_a_command_lists_every_flag(ts: Run, command: str) -> None:
     outcome = ts(command, "--help")
     assert (outcome.code, outcome.err) == (0, "")
     for flag in FLAGS:
-        assert flag.spelling in outcome.out
+        is_taken = command in flag.commands
+        assert all((spelling in re.split(r"[\s,]+", outcome.out)) is is_taken for spelling in flag.spellings)
     assert outcome.out == ts(command, "-h").out
 
 
@@ -193,6 +204,22 @@ def assert_is_one_error(err: str) -> None:
         ("complete -m {tiny} --max-tokens-per-sec 0 hi", "max_tokens_per_sec is 0.0"),
         ("complete -m {tiny} --logit-bias 9999:1 hi", "logit_bias names token id 9999"),
         ("complete -m {tiny} --ctx 0 hi", "ctx is '0'"),
+        ("complete -m {tiny} --stream hi", "`--stream` is about the objects of `--json`"),
+        ("complete -m {tiny} --think no hi", "think is 'no': give one of show, fold, hide"),
+        ("chat -m {tiny} --theme drak", "theme is 'drak': give one of default, dark, light, plain"),
+        ("chat -m {tiny} --editing joe", "editing is 'joe': give emacs or vi"),
+        ("complete -m {tiny} --theme dark hi", "No such option: --theme"),
+        ("complete -m {tiny} --resume hi", "No such option: --resume"),
+        ("chat -m {tiny} --n 2", "No such option: --n"),
+        ("complete -m {tiny} --n 0 hi", "n is '0': give a whole number from 1 to 1000"),
+        ("complete -m {tiny} --n -1 hi", "n is '-1'"),
+        ("complete -m {tiny} --n 1001 hi", "n is '1001'"),
+        ("complete -m {tiny} --n few hi", "n is 'few'"),
+        ("config extra", "unexpected extra argument"),
+        ("search", "Missing argument 'TEXT'"),
+        ("export", "Missing argument 'ID'"),
+        ("history --delete last", "`--delete last`: give the number of a conversation"),
+        ("history --delete 1@2", "`--delete 1@2`: give the number of a conversation"),
         ("complete -m {tiny} --ctx many hi", "ctx is 'many'"),
         ("complete -m {tiny} --ctx 99999999 hi", "ctx is 99999999: give 1 to "),
     ],
@@ -232,7 +259,7 @@ def test_a_download_that_fails_is_one_line_and_exit_code_1(
         raise DownloadError("cannot fetch smollm2: no network")
 
     monkeypatch.setenv("TS_MODELS_DIR", str(tmp_path))
-    monkeypatch.setattr("turbospark_chat.launch.pull", fail)
+    monkeypatch.setattr("turbospark_chat.model_files.pull", fail)
     outcome = ts("complete", "-q", "hi")
     assert (outcome.code, outcome.out) == (1, "")
     assert_is_one_error(outcome.err)
@@ -293,8 +320,13 @@ def effect_of(name: str) -> Callable[[Any], Any]:
     return lambda test: test
 
 
+# Shown where what they do is tested.
+TESTED_ELSEWHERE = {"markdown", "toolbar", "editing", "theme"}
+
+
 def test_every_flag_has_a_test_that_its_effect_occurs() -> None:
-    assert {flag.name for flag in FLAGS} | {"raw"} == TESTED
+    assert {flag.name for flag in FLAGS} == TESTED | TESTED_ELSEWHERE
+    assert TESTED & TESTED_ELSEWHERE == set()
 
 
 GREEDY = ("--temperature", "0")
@@ -442,12 +474,15 @@ def test_on_overflow_drop_leaves_out_the_oldest_and_says_so_and_error_refuses(
     assert dropped.turns[2]["dropped_tokens"] > 0
     assert dropped.err.count("\n") == 1 and "1 exchange dropped" in dropped.err
     refused = ts(*chat, "--on-overflow", "error", stdin=lines)
-    assert (refused.code, len(refused.turns)) == (4, 2)
-    assert_is_one_error(refused.err)
-    assert "exceed 120" in refused.err and "--on-overflow drop" in refused.err
+    assert (refused.code, refused.err) == (4, "")
+    assert [event["event"] for event in refused.turns] == ["turn", "turn", "error"]
+    message = refused.turns[2]["message"]
+    assert "exceed 120" in message and "--on-overflow drop" in message
+    in_text = ts(*(flag for flag in chat if flag != "--json"), "-q", "--on-overflow", "error", stdin=lines)
+    assert (in_text.code, in_text.err) == (4, f"error: {message}\n")
 
 
-@effect_of("no_reuse")
+@effect_of("reuse")
 def test_no_reuse_computes_every_prompt_from_its_first_token_with_the_same_reply(
     ts: Run, tiny_path: Path
 ) -> None:  # T55, T61
@@ -530,8 +565,463 @@ def test_raw_feeds_the_text_as_it_is_control_tokens_parsed(ts: Run, tiny_path: P
     )  # all of it counts
 
 
+@effect_of("file")
+@pytest.mark.parametrize("spelling", ["-f", "--file"])
+def test_files_go_framed_before_the_prompt(
+    ts: Run, complete: Run, tiny_path: Path, tmp_path: Path, spelling: str
+) -> None:
+    (tmp_path / "one.txt").write_text("eggs\n")
+    (tmp_path / "two.md").write_text("milk, `x`")
+    files = (spelling, tmp_path / "one.txt", spelling, tmp_path / "two.md")
+    message = "one.txt:\n```\neggs\n```\n\ntwo.md:\n```\nmilk, `x`\n```\n\nWhat to buy?"
+    expected = complete(*GREEDY, prompt=message)
+    assert ids(complete(*GREEDY, *map(str, files), prompt="What to buy?")) == ids(expected)
+    chat = ("chat", "-m", tiny_path, "--json", *GREEDY, "--max-tokens", "40")
+    first, second = ts(*chat, *files, stdin=b"What to buy?\nAnd?\n").turns
+    assert first["token_ids"] == ids(expected)
+    assert second["prefilled_tokens"] < len(message)  # they go once
+
+
+@pytest.mark.parametrize("command", ["chat", "complete"])
+@pytest.mark.parametrize(
+    ("name", "content"), [("gone.txt", None), ("picture.png", b"\x89PNG\0"), ("a folder", b"")]
+)
+def test_a_file_that_is_no_text_is_refused_before_any_work(
+    ts: Run, tmp_path: Path, command: str, name: str, content: bytes | None
+) -> None:
+    path = tmp_path if name == "a folder" else tmp_path / name
+    if content:
+        path.write_bytes(content)
+    outcome = ts(command, "-m", "nonesuch", "-f", path, stdin=b"hello\n")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert_is_one_error(outcome.err)
+    assert str(path) in outcome.err
+
+
+@effect_of("n")
+@pytest.mark.parametrize("form", [(), ("--raw",)], ids=["message", "raw"])
+def test_several_answers_are_those_of_as_many_runs_with_the_prompt_computed_once(
+    complete: Run, form: tuple[str, ...]
+) -> None:
+    flags = (*HOT, "--max-tokens", "8", *form)
+    answers = complete(*flags, "--n", "3", "--seed", "5").turns
+    alone = [complete(*flags, "--n", "1", "--seed", str(seed)).turns[0] for seed in (5, 6, 7)]
+    assert [answer["token_ids"] for answer in answers] == [answer["token_ids"] for answer in alone]
+    assert len({tuple(answer["token_ids"]) for answer in answers}) == 3
+    assert [answer["prefilled_tokens"] for answer in answers] == [answers[0]["prompt_tokens"], 1, 1]
+    assert [(answer["conversation_id"], answer["turn"]) for answer in answers] == [(None, None)] * 3
+
+
+def test_without_a_seed_several_answers_differ(complete: Run) -> None:
+    answers = complete(*HOT, "--n", "3").turns
+    assert len({tuple(answer["token_ids"]) for answer in answers}) == 3
+
+
+def test_an_empty_line_stands_between_answers_in_text(ts: Run, tiny_path: Path) -> None:
+    flags = ("complete", "-q", "-m", tiny_path, "--logit-bias", "'a':100", "--max-tokens", "3")
+    assert ts(*flags, "--n", "3", "hello") == Outcome(0, "aaa\n\naaa\n\naaa\n", "")
+
+
+@effect_of("stream")
+@pytest.mark.parametrize("command", ["chat", "complete"])
+def test_stream_prints_an_object_for_everything_as_it_comes(ts: Run, tiny_path: Path, command: str) -> None:
+    flags = (command, "-m", tiny_path, "--json", *GREEDY, "--logit-bias", LETTERS, "--max-tokens", "9")
+    streamed = ts(*flags, "--stream", stdin=b"x" * 2000 + b"\n")
+    assert (streamed.code, streamed.err) == (0, "")
+    (turn,) = ts(*flags, stdin=b"x" * 2000 + b"\n").turns
+    *events, last = streamed.turns
+    assert last == {**turn, **timed(last), "conversation_id": last["conversation_id"]}
+    prefills = [event for event in events if event["event"] == "prefill"]
+    tokens = events[len(prefills) :]
+    assert len(prefills) > 2 and {event["event"] for event in tokens} == {"token"}
+    assert [event["done"] for event in prefills] == sorted({event["done"] for event in prefills})
+    assert prefills[-1]["done"] == prefills[-1]["total"] == turn["prompt_tokens"]
+    assert "".join(event["text"] for event in tokens) == turn["reply"]
+
+
+@pytest.fixture
+def thinker_path(tmp_path: Path) -> Path:
+    """Return a model whose template opens a thought, so that all of its babble is one."""
+    return write_tiny_model(tmp_path / "thinker.gguf", context_length=4096, tokenizer__chat_template=THINKING)
+
+
+@effect_of("think")
+@pytest.mark.parametrize(("how", "err"), [("show", "aaaaa\n"), ("fold", "aaaaa\n"), ("hide", "")])
+@pytest.mark.parametrize("command", ["chat", "complete"])
+def test_thinking_in_a_pipe_is_on_stderr_or_nowhere(
+    ts: Run, thinker_path: Path, command: str, how: str, err: str
+) -> None:  # T25, T76
+    flags = (command, "-m", thinker_path, "--logit-bias", "'a':100", "--max-tokens", "5", "--think", how)
+    limit = "[reached the limit of 5 tokens: max_tokens]\n"
+    assert ts(*flags, stdin=b"hello\n") == Outcome(0, "\n", err + limit)
+    assert ts(*flags, "-q", stdin=b"hello\n") == Outcome(0, "\n", "")
+    (turn,) = ts(*flags, "--json", stdin=b"hello\n").turns  # what is kept is no question of display
+    assert (turn["reply"], turn["reasoning"]) == ("", "aaaaa")
+
+
+@effect_of("max_thinking_tokens")
+@pytest.mark.parametrize("limit", [0, 4])
+def test_max_thinking_tokens_ends_the_thought_and_the_answer_goes_on(
+    ts: Run, thinker_path: Path, limit: int
+) -> None:
+    flags = ("complete", "-m", thinker_path, "--json", "--logit-bias", "'a':100", "--max-tokens", "30")
+    (turn,) = ts(*flags, "--max-thinking-tokens", str(limit), "hello").turns
+    assert (turn["reasoning"] or "", set(turn["reply"])) == ("a" * limit, {"a"})
+
+
+@effect_of("think_tags")
+def test_think_tags_say_what_is_thinking(ts: Run, tiny_path: Path) -> None:  # T75
+    flags = ("complete", "-m", tiny_path, "--json", *GREEDY, "--logit-bias", LETTERS, "--max-tokens", "40")
+    whole = ts(*flags, "hello").turns[0]["reply"]
+    begin, end = whole[:2], whole[20:23]  # what it says anyway
+    inside, _, answer = whole[2:].partition(end)
+    (turn,) = ts(*flags, "--think-tags", f"{begin} {end}", "hello").turns
+    assert (turn["reasoning"].strip(), turn["reply"].strip()) == (inside.strip(), answer.strip())
+
+
+def stored_turns(reference: str = "last") -> list[tuple[str, str]]:
+    store = Store.open(Locations.of_user().conversations)
+    try:
+        turns = store.load(reference).conversation.turns
+    finally:
+        store.close()
+    return [(turn.user.content, turn.reply.content) for turn in turns]
+
+
+@effect_of("save")
+def test_a_chat_is_stored_unless_it_is_not_to_be(ts: Run, tiny_path: Path) -> None:  # T79
+    chat = ("chat", "-m", tiny_path, "--json", *GREEDY, "--logit-bias", LETTERS, "--max-tokens", "5")
+    kept = ts(*chat, "--no-save", stdin=b"secret\n").turns
+    assert kept[0]["conversation_id"] is None
+    assert not Locations.of_user().conversations.exists()
+    ts("complete", "-m", tiny_path, "--max-tokens", "5", "-q", "hello")
+    assert not Locations.of_user().conversations.exists()  # that is the chat's
+    told = ts(*chat, stdin=b"one\ntwo\n").turns
+    assert [(turn["conversation_id"], turn["turn"]) for turn in told] == [(1, 1), (1, 2)]
+    assert stored_turns() == [("one", told[0]["reply"]), ("two", told[1]["reply"])]
+
+
+@effect_of("resume")
+@pytest.mark.parametrize(
+    ("flag", "turns"),
+    [
+        (("--resume",), ["three", "four", "and?"]),
+        (("--resume", "last"), ["three", "four", "and?"]),
+        (("--resume", "1"), ["one", "two", "and?"]),
+        (("--resume", "1@1"), ["one", "and?"]),
+        (("--resume=2",), ["three", "four", "and?"]),
+    ],
+    ids=" ".join,
+)
+def test_resume_goes_on_with_what_was_said_as_if_it_had_never_ended(
+    ts: Run, tiny_path: Path, flag: tuple[str, ...], turns: list[str]
+) -> None:  # T83
+    chat = ("chat", "-m", tiny_path, "--json", *GREEDY, "--logit-bias", LETTERS, "--max-tokens", "9")
+    for lines in (b"one\ntwo\n", b"three\nfour\n"):
+        assert ts(*chat, stdin=lines).code == 0
+    outcome = ts(*chat, *flag, stdin=b"and?\n")
+    assert (outcome.code, outcome.err) == (0, "")
+    unbroken = ts(*chat, "--no-save", stdin="".join(f"{line}\n" for line in turns).encode()).turns
+    assert ids(outcome) == unbroken[-1]["token_ids"]
+    assert outcome.turns[0]["turn"] == len(turns)
+    assert [user for user, _ in stored_turns(str(outcome.turns[0]["conversation_id"]))] == turns
+
+
+def test_a_resumed_chat_that_is_not_to_be_stored_changes_nothing(ts: Run, tiny_path: Path) -> None:
+    chat = ("chat", "-m", tiny_path, "--json", *GREEDY, "--max-tokens", "9")
+    ts(*chat, stdin=b"one\n")
+    (turn,) = ts(*chat, "--resume", "--no-save", stdin=b"two\n").turns
+    assert (turn["turn"], turn["conversation_id"]) == (2, None)
+    assert [user for user, _ in stored_turns()] == ["one"]
+
+
+def test_resuming_what_is_not_there_is_one_line(ts: Run, tiny_path: Path) -> None:
+    outcome = ts("chat", "-m", tiny_path, "--resume", "7", stdin=b"hello\n")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert_is_one_error(outcome.err)
+
+
+# Scripts
+
+SCRIPT = ("one", "/undo", "two", "/set max_tokens 4", "three", "/retry")
+
+
+def test_a_script_gives_the_same_turns_as_text_and_as_objects(ts: Run, tiny_path: Path) -> None:  # T15
+    chat = ("chat", "-m", tiny_path, *GREEDY, "--logit-bias", LETTERS, "--max-tokens", "9")
+    typed = "".join(f"{line}\n" for line in SCRIPT).encode()
+    told = "".join(
+        json.dumps({"command" if line.startswith("/") else "content": line}) + "\n" for line in SCRIPT
+    ).encode()
+    text, mixed, objects_ = (
+        ts(*chat, stdin=typed),
+        ts(*chat, "--json", stdin=typed),
+        ts(*chat, "--json", stdin=told),
+    )
+    turns = [turn for turn in objects_.turns if turn["event"] == "turn"]
+    assert [turn["new_tokens"] for turn in turns] == [9, 9, 4, 4]
+    assert text.out == "".join(f"{turn['reply']}\n" for turn in turns)
+    assert "taking back 1 turn" in text.err and "answering again" in text.err
+    assert [turn.get("token_ids") for turn in mixed.turns] == [
+        turn.get("token_ids") for turn in objects_.turns
+    ]
+    assert ts(*chat, "-q", stdin=typed) == Outcome(0, text.out, "")  # T24
+
+
+def test_in_text_an_unknown_command_is_one_line_and_exit_code_2(ts: Run, tiny_path: Path) -> None:
+    chat = ("chat", "-q", "-m", tiny_path, "--logit-bias", "'a':100", "--max-tokens", "3")
+    outcome = ts(*chat, stdin=b"one\n/nope and more\ntwo\n")
+    assert (outcome.code, outcome.out) == (2, "aaa\n")
+    assert_is_one_error(outcome.err)
+    assert ts(*chat, stdin=b"one\n /nope\ntwo\n") == Outcome(0, "aaa\n" * 3, "")
+    assert [user for user, _ in stored_turns()] == ["one", " /nope", "two"]
+
+
+def test_in_json_the_conversation_goes_on_after_an_error_which_is_the_exit_code(
+    ts: Run, tiny_path: Path
+) -> None:
+    chat = ("chat", "-m", tiny_path, "--json", "--logit-bias", "'a':100", "--max-tokens", "3", "--ctx", "200")
+    lines = (
+        b'one\n/etc\n{"content": "/etc"}\n{"content": "' + b"x" * 300 + b'"}\n{\n{"command": "/exit"}\nno\n'
+    )
+    outcome = ts(*chat, stdin=lines)
+    assert (outcome.code, outcome.err) == (2, "")
+    assert [event["event"] for event in outcome.turns] == ["turn", "error", "turn", "error", "error"]
+    assert [event.get("exit_code") for event in outcome.turns] == [None, 2, None, 4, 2]
+    assert [user for user, _ in stored_turns()] == ["one", "/etc"]
+
+
+def test_another_model_in_the_middle_is_named_in_the_turns_it_answers(
+    ts: Run, tiny_path: Path, tmp_path: Path
+) -> None:
+    other = write_tiny_model(tmp_path / "other.gguf", seed=1)
+    outcome = ts(
+        "chat", "-m", tiny_path, "--json", "--max-tokens", "3", stdin=f"one\n/model {other}\ntwo\n".encode()
+    )
+    assert outcome.code == 0
+    assert [turn["model"] for turn in outcome.turns if turn["event"] == "turn"] == ["tiny", "other"]
+
+
 def timed(turn: dict[str, Any]) -> dict[str, Any]:
     return {name: turn[name] for name in ("prefill_seconds", "decode_seconds")}
+
+
+# Settings: the config file, variables, flags
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where the config file is; there is none yet."""
+    monkeypatch.setenv(CONFIG_VARIABLE, str(tmp_path / "config.toml"))
+    return tmp_path / "config.toml"
+
+
+def test_the_file_a_variable_and_a_flag_settle_a_run_in_rising_strength(
+    complete: Run, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text("logit-bias = \"'a':100\"\nreuse = false\n")
+    assert complete().turns[0]["reply"] == "a" * 40
+    monkeypatch.setenv("TS_LOGIT_BIAS", "'b':100")
+    assert complete().turns[0]["reply"] == "b" * 40
+    assert complete("--logit-bias", "'c':100").turns[0]["reply"] == "c" * 40
+
+
+def test_the_model_may_be_set_for_good(ts: Run, config: Path, tiny_path: Path) -> None:
+    config.write_text(f"model = '{tiny_path}'\nmax_tokens = 3\nlogit_bias = {{a = 100}}")
+    assert ts("complete", "-q", "hello") == Outcome(0, "aaa\n", "")
+
+
+def test_a_pair_on_the_command_line_overrules_the_file(ts: Run, config: Path, tiny_path: Path) -> None:
+    config.write_text("reuse = false")
+    chat = ("chat", "-m", tiny_path, "--json", *GREEDY, "--max-tokens", "9")
+    assert [turn["reused_prefix_tokens"] for turn in ts(*chat, stdin=b"one\ntwo\n").turns] == [0, 0]
+    assert ts(*chat, "--reuse", stdin=b"one\ntwo\n").turns[1]["reused_prefix_tokens"] > 0
+
+
+BROKEN = {
+    "no TOML": ("seed = ", ": not TOML: Invalid value"),
+    "unknown": ("\ntemprature = 1", ":2: unknown setting `temprature`: did you mean `temperature`?"),
+    "outside its range": ("temperature = 1000", ":1: temperature is 1000.0: give a number, 0 to 100"),
+    "a screen's": ("think = 'no'", ":1: think is 'no': give one of show, fold, hide"),
+    "threads": ("threads = 0", ":1: threads is '0'"),
+    "ctx": ("ctx = 'x'", ":1: ctx is 'x'"),
+}
+
+
+@pytest.mark.parametrize(("text", "problem"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("command", ["chat", "complete"])
+def test_a_file_that_is_wrong_stops_what_uses_settings_with_one_line_and_exit_code_2(
+    ts: Run, config: Path, tiny_path: Path, command: str, text: str, problem: str
+) -> None:
+    config.write_text(text)
+    outcome = ts(command, "-m", tiny_path, stdin=b"hello\n")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert_is_one_error(outcome.err)
+    assert f"error: {config}{problem}" in outcome.err
+
+
+def test_a_file_that_is_wrong_stops_nothing_else(ts: Run, config: Path, tiny_path: Path) -> None:
+    config.write_bytes(b"\xff")
+    for arguments in (["--help"], ["chat", "--help"], ["models"], ["show", tiny_path], ["config", "--path"]):
+        outcome = ts(*arguments)
+        assert (outcome.code, outcome.err) == (0, "")
+
+
+def test_what_is_set_for_the_chat_alone_stops_no_completion(
+    complete: Run, config: Path, tmp_path: Path
+) -> None:
+    config.write_text("on_overflow = 'ask'\nsystem = 'x'\ntemplate = 'gone.jinja'\ntheme = 'dark'")
+    complete("--raw")
+
+
+def test_config_shows_every_setting_and_where_it_is_from(
+    ts: Run, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = config.with_name("absent.toml")
+    config.write_text("top-k = 7\nstop = ['a b', 'c']\nsave = false\n[styles]\nerror = 'blue'\n")
+    monkeypatch.setenv("TS_TEMPERATURE", "0.5")
+    outcome = ts("config")
+    assert (outcome.code, outcome.err) == (0, "")
+    rows = [re.split(r"  +", line) for line in outcome.out.splitlines()]
+    assert rows[0] == ["config file", str(config), "read"]
+    assert {row[0] for row in rows[1:]} == {*SETTINGS, "styles.error"}
+    for row in (
+        ["top_k", "7", f"{config}:1"],
+        ["stop", '"a b" "c"', f"{config}:2"],
+        ["save", "off", f"{config}:3"],
+        ["styles.error", "blue", f"{config}:5"],
+        ["temperature", "0.5", "TS_TEMPERATURE"],
+        ["top_p", "0.95", "default"],
+        ["model", "smollm2", "default"],
+        ["think", "fold", "default"],
+    ):
+        assert row in rows
+    assert ts("config", "--path") == Outcome(0, f"{config}\n", "")
+    monkeypatch.setenv(CONFIG_VARIABLE, str(absent))
+    assert ts("config").code == 2  # it was asked for
+    monkeypatch.setenv(CONFIG_VARIABLE, "")
+    assert ts("config").out.splitlines()[0].endswith("config.toml  does not exist")
+
+
+def test_config_shows_all_that_is_wrong_a_line_each_and_exits_with_2(
+    ts: Run, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text("bogus = 1\nseed = 'x'\ntop_k = 3\n[styles]\nerror = 'rde'\n")
+    monkeypatch.setenv("TS_THINK", "no")
+    outcome = ts("config")
+    assert outcome.code == 2
+    assert [line.partition("give")[0] for line in outcome.err.splitlines()] == [
+        f"error: {config}:1: unknown setting `bogus`: `ts config` lists those there are",
+        f"error: {config}:2: seed is 'x': ",
+        "error: TS_THINK: think is 'no': ",
+        f"error: {config}:5: style error is 'rde': ",
+    ]
+    assert f"{config}:3" in outcome.out
+
+
+def test_a_flag_may_be_left_without_a_value_wherever_it_stands() -> None:
+    def given(*arguments: str) -> list[str]:
+        return list(with_implied_values(arguments))
+
+    assert given("--resume") == ["--resume", "last"]
+    assert given("--resume", "-q") == ["--resume", "last", "-q"]
+    assert given("-q", "--resume", "7@2", "--json") == ["-q", "--resume", "7@2", "--json"]
+    assert given("--resume=7", "-q") == ["--resume=7", "-q"]
+    assert given("--system", "--resume", "-q") == ["--system", "--resume", "-q"]  # what it says, not a flag
+    assert given("--resume", "--", "--resume") == ["--resume", "last", "--", "--resume"]
+
+
+# A shell that completes
+
+
+@pytest.fixture
+def offered(
+    ts: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], list[str]]:
+    """Return what bash is offered for the last word of a line."""
+
+    def complete(line: str) -> list[str]:
+        monkeypatch.setenv("_TS_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+        with pytest.raises(SystemExit):
+            cli.run([])
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return captured.out.split()
+
+    return complete
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("ts co", ["complete", "config"]),
+        ("ts chat --res", ["--resume"]),
+        ("ts --res", ["--resume"]),
+        ("ts complete --no-r", ["--no-reuse"]),
+        ("ts complete --toolb", []),
+        ("ts --theme ", ["default", "dark", "light", "plain"]),
+        ("ts chat -q --editing v", ["vi"]),
+        ("ts complete --power-profile e", ["efficiency"]),
+        ("ts complete --think=f", ["fold"]),
+        ("ts -m smo", ["smollm2"]),
+        ("ts chat --system ", []),
+        ("ts export 3 f.md --form h", ["html"]),
+        ("ts export ", ["last"]),
+        ("ts chat --resume ", ["last"]),
+    ],
+)
+def test_a_shell_is_offered_commands_flags_and_values(
+    offered: Callable[[str], list[str]], line: str, expected: list[str], isolated_home: Path
+) -> None:
+    assert offered(line) == expected
+    assert list(isolated_home.iterdir()) == []  # looking makes nothing
+
+
+def test_every_command_is_offered_and_every_flag_of_the_chat_without_its_name(
+    offered: Callable[[str], list[str]],
+) -> None:
+    assert offered("ts ")[:2] == ["chat", "complete"]
+    assert {spelling for flag in flags_of("chat") for spelling in flag.spellings} <= {
+        *offered("ts -"), *offered("ts --"),
+    }  # fmt: skip
+
+
+def test_model_files_are_offered_from_the_folder_that_is_typed(
+    offered: Callable[[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("here.gguf", "notes.txt", "two words.gguf", "models/b.gguf", "models/deep/c.gguf"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert offered("ts -m ") == ["smollm2", "here.gguf", "models/b.gguf"]
+    assert offered("ts show models/") == ["models/b.gguf", "models/deep/c.gguf"]
+    assert offered(f"ts -m {tmp_path}/h") == [f"{tmp_path}/here.gguf"]
+
+
+@pytest.mark.parametrize("program", ["ts", "turbospark-chat"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shells_script_completes_the_program_it_was_asked_of(program: str, shell: str) -> None:
+    variable = "_" + program.replace("-", "_").upper() + "_COMPLETE"
+    done = subprocess.run(
+        [Path(TS).with_name(program), "--show-completion", shell],
+        env=environment(_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert f"{variable}=complete_{shell}" in done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize(("shell", "sign"), [("zsh", '"--resume"'), ("fish", "--resume\t")])
+def test_other_shells_are_offered_the_same(shell: str, sign: str) -> None:
+    done = subprocess.run(
+        [TS],
+        env=environment(
+            _TS_COMPLETE=f"complete_{shell}", _TYPER_COMPLETE_ARGS="ts chat --res",
+            _TYPER_COMPLETE_FISH_ACTION="get-args",
+        ),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert sign in done.stdout and done.stderr == ""
 
 
 # What computes, and the cache of kernels

@@ -1,90 +1,100 @@
 """The flags are the options: the same names, help and values, written twice so that `ts --help` stays light. T26."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from turbospark_chat.chat.options import OPTIONS, ChatOptions
 from turbospark_chat.chat.window import OverflowPolicy
 from turbospark_chat.engine.pacing import PowerProfile
-from turbospark_chat.engine.sampling_config import SETTINGS
-from turbospark_chat.errors import SettingError
-from turbospark_chat.flags import FLAGS, Flag
-from turbospark_chat.launch import _read_options
+from turbospark_chat.engine.sampling_config import SETTINGS as SAMPLING
+from turbospark_chat.flags import FLAGS, SETTINGS, Flag, flags_of
+from turbospark_chat.terminal.interface_options import (
+    INTERFACE_OPTIONS,
+    Editing,
+    InterfaceOptions,
+    Thinking,
+)
+from turbospark_chat.terminal.theme import THEMES
 
-BY_OPTION = {flag.option: flag for flag in FLAGS if flag.option}
-every_turn_flag = pytest.mark.parametrize("flag", BY_OPTION.values(), ids=lambda flag: flag.name)
+BY_NAME = {flag.name: flag for flag in FLAGS}
+every_turn_flag = pytest.mark.parametrize(
+    "flag", [flag for flag in FLAGS if flag.table == "turn"], ids=lambda flag: flag.name
+)
+every_interface_flag = pytest.mark.parametrize(
+    "flag", [flag for flag in FLAGS if flag.table == "interface"], ids=lambda flag: flag.name
+)
+every_flag = pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
 
 
-def test_every_option_is_one_flag() -> None:
-    assert list(BY_OPTION) == [flag.option for flag in FLAGS if flag.option]
-    assert set(BY_OPTION) == set(OPTIONS)
-    assert set(SETTINGS) < set(BY_OPTION)
+@pytest.mark.parametrize(("table", "rows"), [("turn", OPTIONS), ("interface", INTERFACE_OPTIONS)])
+def test_every_option_is_one_flag_and_may_be_set_for_good(table: str, rows: dict[str, object]) -> None:
+    of_table = [flag.name for flag in FLAGS if flag.table == table]
+    assert sorted(of_table) == sorted(rows)
+    assert set(rows) <= set(SETTINGS)
+
+
+def test_every_sampling_setting_is_a_flag_of_both_commands() -> None:
+    for command in ("chat", "complete"):
+        assert set(SAMPLING) <= {flag.name for flag in flags_of(command)}
 
 
 @every_turn_flag
-def test_a_flag_has_its_options_name_and_help(flag: Flag) -> None:
-    if flag.name == "no_reuse":  # the one that is the opposite of its option
-        assert (flag.option, flag.switch_value) == ("reuse", "off")
-    else:
-        assert (flag.name, flag.help) == (flag.option, OPTIONS[flag.name].help)
+def test_a_turn_flag_has_its_options_help_and_is_a_switch_where_that_is(flag: Flag) -> None:
+    option = OPTIONS[flag.name]
+    assert flag.help == option.help
+    assert flag.is_pair is isinstance(option.read(ChatOptions()), bool)
 
 
-@every_turn_flag
-def test_a_switch_changes_its_option_and_others_take_a_value(flag: Flag) -> None:
-    option = OPTIONS[flag.option or ""]
-    if flag.metavar is None:
-        changed = option.change(ChatOptions(), flag.switch_value)
-        assert option.read(changed) is not option.read(ChatOptions())
-    else:
-        assert not isinstance(option.read(ChatOptions()), bool)
+@every_interface_flag
+def test_an_interface_flag_has_its_options_help_and_shows_its_choices(flag: Flag) -> None:
+    option = INTERFACE_OPTIONS[flag.name]
+    assert flag.help == option.help
+    assert flag.is_pair is isinstance(getattr(InterfaceOptions(), flag.name), bool)
+    assert flag.choices == (() if flag.is_pair else tuple(option.values))
 
 
 @pytest.mark.parametrize(
-    "flag", [flag for flag in BY_OPTION.values() if flag.metavar], ids=lambda flag: flag.name
+    ("name", "choices"),
+    [
+        ("on_overflow", OverflowPolicy),
+        ("power_profile", PowerProfile),
+        ("think", Thinking),
+        ("editing", Editing),
+        ("theme", THEMES),
+    ],
 )
-@pytest.mark.parametrize("text", ["0", "1.5", "none", "-1", "drop", "efficiency", " 7 ", "2:-100", "x", ""])
-def test_a_flag_reads_text_as_set_does(flag: Flag, text: str) -> None:
-    typed = NOT_TYPED | {flag.name: [text] if flag.is_repeatable else text}
-    assert outcome(lambda: _read_options(typed)) == outcome(
-        lambda: OPTIONS[flag.name].change(ChatOptions(), text)
-    )
+def test_a_choice_shows_what_there_is_to_choose(name: str, choices: list[str]) -> None:
+    assert BY_NAME[name].choices == tuple(choices)
 
 
-def test_a_repeated_stop_flag_gives_several_stop_strings() -> None:
-    typed = NOT_TYPED | {"stop": ["END", '"a" "b"', r"\n"]}
-    assert _read_options(typed).completion.stop_strings == ("END", "a", "b", "\n")
-
-
-NOT_TYPED: dict[str, Any] = {flag.name: [] if flag.is_repeatable else None for flag in FLAGS}
-
-
-def outcome(read: Callable[[], ChatOptions]) -> ChatOptions | str:
-    """What was read, or the complaint."""
-    try:
-        return read()
-    except SettingError as error:
-        return str(error)
-
-
-@pytest.mark.parametrize(("name", "kind"), [("on_overflow", OverflowPolicy), ("power_profile", PowerProfile)])
-def test_a_choice_shows_what_there_is_to_choose(name: str, kind: type[OverflowPolicy | PowerProfile]) -> None:
-    assert BY_OPTION[name].metavar == "|".join(kind)
-
-
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", SAMPLING)
 def test_a_number_says_whether_it_is_whole(name: str) -> None:
-    expected = {int: "N", float: "NUMBER", dict: "ID:BIAS,..."}[SETTINGS[name].kind]
-    assert BY_OPTION[name].metavar == expected
+    expected = {int: "N", float: "NUMBER", dict: "ID:BIAS,..."}[SAMPLING[name].kind]
+    assert BY_NAME[name].metavar == expected
 
 
-def test_spellings_are_distinct_and_none_is_taken_by_help() -> None:
-    spellings = [name for flag in FLAGS for name in (flag.spelling, flag.short) if name] + ["-h", "--help"]
+@pytest.mark.parametrize("command", ["chat", "complete"])
+def test_spellings_are_distinct_and_none_is_taken_by_help(command: str) -> None:
+    spellings = [name for flag in flags_of(command) for name in flag.spellings] + ["-h", "--help"]
     assert len(spellings) == len(set(spellings))
     assert all(spelling.startswith("-") and "_" not in spelling for spelling in spellings)
 
 
-@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
+def test_no_variable_of_a_setting_is_one_that_means_something_else() -> None:
+    others = {"TS_CONFIG", "TS_MODELS_DIR", "TS_CACHE_DIR", "TS_DATA_DIR", "TS_ARITHMETIC"}
+    assert others & {flag.variable for flag in SETTINGS.values()} == set()
+
+
+def test_a_switch_that_is_a_setting_is_a_pair_so_that_a_flag_overrules_the_file_either_way() -> None:
+    assert BY_NAME["reuse"].spellings == ("--reuse", "--no-reuse")
+    assert BY_NAME["keep_reasoning"].spellings == ("--keep-reasoning", "--no-keep-reasoning")
+    assert BY_NAME["quiet"].spellings == ("-q", "--quiet")
+
+
+@every_flag
 def test_help_is_one_sentence(flag: Flag) -> None:
     assert flag.help.endswith(".") and "\n" not in flag.help and "!" not in flag.help
+
+
+@every_flag
+def test_what_belongs_to_one_run_is_no_option_of_a_table(flag: Flag) -> None:
+    assert flag.is_setting or flag.table is None

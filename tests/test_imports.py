@@ -24,7 +24,10 @@ ARROWS = {
     "__init__": set(),
     "errors": set(),
     "settings": {"errors"},
-    "flags": {"errors"},
+    "flags": set(),
+    "setting_entry": {"errors"},
+    "config_file": {"errors", "flags", "setting_entry", "settings"},
+    "flag_values": {"config_file", "flags", "setting_entry"},
     "threads": {"errors"},
     "engine": {"errors"},
     "models": {"errors"},
@@ -32,26 +35,45 @@ ARROWS = {
     "terminal": {"chat", "engine", "errors", "settings"},
     # The composition root.
     "assembly": {"chat", "engine", "models", "errors", "settings", "threads"},
-    "launch": {"assembly", "bench", "terminal", "chat", "engine", "models", "errors", "settings", "flags"}
-    | {"threads"},
+    "configuration": {"chat", "config_file", "errors", "flag_values", "flags", "models", "setting_entry"}
+    | {"terminal", "threads"},
+    "archive": {"chat", "errors", "settings", "terminal"},
+    "model_files": {"assembly", "chat", "errors", "flag_values", "models", "settings", "terminal"},
+    "model_commands": {
+        "assembly",
+        "bench",
+        "errors",
+        "model_files",
+        "models",
+        "settings",
+        "terminal",
+        "threads",
+    },
+    "launch": {"assembly", "terminal", "chat", "engine", "models", "errors", "settings"}
+    | {"configuration", "flag_values", "model_files", "threads"},
     "bench": {"assembly", "chat", "engine", "models", "errors", "settings", "threads"},
-    "cli": {"launch", "terminal", "errors", "flags", "threads"},
+    "completion": {"archive", "errors", "flags", "models"},
+    "flag_parameters": {"completion", "flags"},
+    "subcommands": {"archive", "completion", "config_file", "configuration", "errors", "flag_parameters"}
+    | {"flag_values", "launch", "model_commands", "threads"},
+    "cli": {"subcommands", "terminal", "errors"},
 }
 # Who may import a library that the whole program leans on, by the start of the file's path.
 OWNERS = {
     "numba": ("models/kernels/",),
     "llvmlite": ("models/kernels/",),
-    "typer": ("cli.py",),
+    "typer": ("cli.py", "flag_parameters.py", "subcommands.py"),
     "click": (),
     "prompt_toolkit": ("terminal/",),
     "rich": ("terminal/",),
     "numpy": ("bench/", "engine/", "models/"),
     "tokenizers": ("models/",),
     "jinja2": ("chat/",),
+    "markdown_it": ("chat/transcript_html.py", "chat/transcript_markdown.py", "terminal/markdown_inline.py"),
     "psutil": ("engine/", "terminal/"),
     "platformdirs": ("settings.py",),
 }
-PRINTS = ("cli.py", "launch.py", "terminal/")
+PRINTS = ("archive.py", "cli.py", "configuration.py", "model_commands.py", "model_files.py", "terminal/")
 MAX_MODULE_LINES = 350
 MAX_FUNCTION_LINES = 55
 HEAVY = {"numpy", "jinja2", "prompt_toolkit", "tokenizers", "psutil", "numba", "llvmlite"}
@@ -185,18 +207,26 @@ def modules_after_ts(*arguments: str, **variables: str) -> set[str]:
     return modules_after(statement, **variables)
 
 
+MAIN = "from turbospark_chat.cli import main; main()"
+
+
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "variables"),
     [
-        "sys.argv = ['ts', '--help']; from turbospark_chat.cli import main; main()",
-        "sys.argv = ['ts', 'chat', '--help']; from turbospark_chat.cli import main; main()",
-        "sys.argv = ['ts', 'complete', '--help']; from turbospark_chat.cli import main; main()",
-        "import turbospark_chat.settings, turbospark_chat.flags, turbospark_chat.errors",
+        pytest.param(f"sys.argv = ['ts', '--help']; {MAIN}", {}, id="help"),
+        pytest.param(f"sys.argv = ['ts', 'chat', '--help']; {MAIN}", {}, id="chat-help"),
+        pytest.param(f"sys.argv = ['ts', 'complete', '--help']; {MAIN}", {}, id="complete-help"),
+        pytest.param(
+            f"sys.argv = ['ts']; {MAIN}",
+            {"_TS_COMPLETE": "complete_bash", "COMP_WORDS": "ts chat --theme d", "COMP_CWORD": "3"},
+            id="completion",
+        ),
+        pytest.param("import turbospark_chat.flag_values, turbospark_chat.errors", {}, id="light-modules"),
     ],
-    ids=["help", "chat-help", "complete-help", "light-modules"],
 )
-def test_help_loads_nothing_heavy(statement):
-    loaded = modules_after(statement)
+def test_help_and_completion_load_nothing_heavy(statement, variables):
+    loaded = modules_after(statement, **variables)
+    assert "tomllib" not in loaded
     assert f"{PACKAGE}.errors" in loaded
     assert {name for name in loaded if name.split(".")[0] in HEAVY} == set()
     heavy = tuple(f"{PACKAGE}.{part}" for part in HEAVY_PARTS)

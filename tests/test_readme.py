@@ -1,15 +1,19 @@
 """What the README says of commands, options and files is what the program has."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 import typer
 
+from turbospark_chat.chat.turn_result import TurnResult
 from turbospark_chat.cli import app
-from turbospark_chat.flags import FLAGS
-from turbospark_chat.terminal.commands import COMMANDS
+from turbospark_chat.engine.completion import RawDecodeResult, StopReason
+from turbospark_chat.engine.pressure import MemoryPressure
+from turbospark_chat.flags import BOTH, CHAT, COMPLETE, FLAGS
+from turbospark_chat.terminal.commands.table import COMMANDS
+from turbospark_chat.terminal.keys import KEY_HELP
+from turbospark_chat.terminal.turn_record import TurnOrigin, turn_record
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -28,12 +32,22 @@ def test_the_slash_commands_are_the_table_of_commands() -> None:
     assert table_after("## In the chat", header="command") == expected
 
 
-def test_the_options_are_the_flags() -> None:
+@pytest.mark.parametrize(
+    ("heading", "commands"),
+    [
+        ("`ts chat` and `ts complete` take:", BOTH),
+        ("`ts chat` alone:", CHAT),
+        ("`ts complete` alone:", COMPLETE),
+    ],
+)
+def test_the_options_are_the_flags(heading: str, commands: tuple[str, ...]) -> None:
     expected = {}
     for flag in FLAGS:
-        spelling = f"`{flag.spelling} {flag.metavar}`" if flag.metavar else f"`{flag.spelling}`"
-        expected[f"`{flag.short}`, {spelling}" if flag.short else spelling] = flag.help
-    assert table_after("`ts chat` and `ts complete` take:", header="option") == expected
+        if flag.commands == commands:
+            *others, last = flag.spellings
+            usage = [*others, f"{last} {flag.metavar}" if flag.metavar else last]
+            expected[", ".join(f"`{spelling}`" for spelling in usage)] = flag.help
+    assert table_after(heading, header="option") == expected
 
 
 def test_the_commands_are_those_of_the_command_line() -> None:
@@ -51,7 +65,10 @@ def test_every_file_named_exists(name: str) -> None:
 def test_every_module_the_tree_names_exists(layer: str) -> None:
     (line,) = re.findall(rf"^  {layer}/ .*?: (.*)$", README, re.MULTILINE)
     names = [name.strip() for name in line.split(",")]
-    modules = {path.stem for path in (ROOT / "turbospark_chat" / layer).glob("*.py")}
+    folder = ROOT / "turbospark_chat" / layer
+    modules = {path.stem for path in folder.glob("*.py")} | {
+        path.parent.name for path in folder.glob("*/*.py")
+    }
     loose = {
         "KvPrefix": "kv_prefix",
         "LogitProducer": "producer",
@@ -61,8 +78,13 @@ def test_every_module_the_tree_names_exists(layer: str) -> None:
     assert {loose.get(name, name) for name in names} <= modules
 
 
+def test_the_keys_are_those_that_the_chat_shows() -> None:
+    assert table_after("## In the chat", header="key") == dict(KEY_HELP)
+
+
 def test_the_json_keys_named_are_written() -> None:
-    source = (ROOT / "turbospark_chat" / "terminal" / "turn_record.py").read_text()
-    sentence = README.split("one object with ", 1)[1].split(" and more", 1)[0]
+    raw = RawDecodeResult(1, 0, (), 0.0, 0.0, StopReason.EOS, 1, (1,), 0, False, MemoryPressure.NORMAL)
+    record = turn_record(TurnResult(None, raw, 0, 0), TurnOrigin("model", "arithmetic"))
+    sentence = README.split("a `turn` with ", 1)[1].split(" and more", 1)[0]
     for key in re.findall(r"`(\w+)`", sentence):
-        assert json.dumps(key) in source
+        assert key in record

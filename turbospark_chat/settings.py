@@ -12,6 +12,8 @@ from turbospark_chat.errors import SettingError
 _APP_NAME = "turbospark_chat"
 MODELS_DIR_VARIABLE = "TS_MODELS_DIR"
 CACHE_DIR_VARIABLE = "TS_CACHE_DIR"
+DATA_DIR_VARIABLE = "TS_DATA_DIR"
+CONFIG_VARIABLE = "TS_CONFIG"
 ARITHMETIC_VARIABLE = "TS_ARITHMETIC"
 
 
@@ -21,6 +23,8 @@ class Locations:
 
     models: Path
     history_file: Path
+    conversations: Path  # the database of stored ones
+    config_file: Path
     kernels: Path  # compiled for this processor
     vocabularies: Path  # read from model files
 
@@ -28,14 +32,19 @@ class Locations:
     def of_user(cls) -> "Locations":
         """Return the platform's usual places for this user, where no variable names others.
 
-        Models, kernels and tokenizers can be made again, so they are cache; what was typed cannot, and is state.
+        Models, kernels and tokenizers can be made again, so they are cache; what was typed cannot, and is state,
+        and neither can what was said, which is data.
         """
         import platformdirs
 
-        cache = _folder(CACHE_DIR_VARIABLE) or platformdirs.user_cache_path(_APP_NAME, appauthor=False)
+        data = _path(DATA_DIR_VARIABLE) or platformdirs.user_data_path(_APP_NAME, appauthor=False)
+        cache = _path(CACHE_DIR_VARIABLE) or platformdirs.user_cache_path(_APP_NAME, appauthor=False)
+        config = platformdirs.user_config_path(_APP_NAME, appauthor=False)
         return cls(
-            models=_folder(MODELS_DIR_VARIABLE) or cache / "models",
+            models=_path(MODELS_DIR_VARIABLE) or cache / "models",
             history_file=platformdirs.user_state_path(_APP_NAME, appauthor=False) / "history",
+            conversations=data / "conversations.db",
+            config_file=_path(CONFIG_VARIABLE) or config / "config.toml",
             kernels=cache / "kernels",
             vocabularies=cache / "vocabularies",
         )
@@ -53,6 +62,6 @@ def is_numpy_asked() -> bool:
     return asked == "numpy"
 
 
-def _folder(variable: str) -> Path | None:
+def _path(variable: str) -> Path | None:
     text = os.environ.get(variable)
     return Path(text).expanduser().absolute() if text else None

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from turbospark_chat.chat.conversation import Conversation, Turn
 from turbospark_chat.chat.message import Message
+from turbospark_chat.errors import UsageError
 
 
 def turn(number: int) -> Turn:
@@ -45,18 +46,62 @@ def test_messages_of_some_of_the_turns_keep_the_system_prompt() -> None:
     assert contents(conversation, first_turn=4) == ["s"]
 
 
-@pytest.mark.parametrize(
-    ("n_turns", "n_removed"), [(-1, 0), (0, 0), (1, 1), (3, 3), (4, 4), (5, 4), (99, 4)], ids=str
-)
-def test_undo_takes_the_newest_turns_and_forget_the_oldest_as_many_as_there_are(
-    n_turns: int, n_removed: int
-) -> None:
+@pytest.mark.parametrize("n_turns", range(5))
+def test_undo_takes_the_newest_turns_forget_the_oldest_and_rewind_all_but_the_oldest(n_turns: int) -> None:
+    for take, taken, left in (
+        ("undo", TURNS[4 - n_turns :], TURNS[: 4 - n_turns]),
+        ("forget", TURNS[:n_turns], TURNS[n_turns:]),
+        ("rewind", TURNS[n_turns:], TURNS[:n_turns]),
+    ):
+        conversation = Conversation(turns=TURNS)
+        assert getattr(conversation, take)(n_turns) == taken
+        assert conversation.turns == left
+
+
+@pytest.mark.parametrize(("take", "what"), [("undo", "take back"), ("forget", "forget"), ("rewind", "keep")])
+def test_more_turns_than_there_are_cannot_be_taken_and_nothing_is(take: str, what: str) -> None:
     conversation = Conversation(turns=TURNS)
-    assert conversation.undo(n_turns) == TURNS[4 - n_removed :]
-    assert conversation.turns == TURNS[: 4 - n_removed]
+    for n_turns in (-1, 5, 99):
+        with pytest.raises(UsageError, match=f"^cannot {what} {n_turns} turns: the conversation has 4$"):
+            getattr(conversation, take)(n_turns)
+    assert conversation.turns == TURNS
+    with pytest.raises(UsageError, match=f"^nothing to {what}: there is no turn yet$"):
+        getattr(Conversation(), take)(1)
+
+
+def test_a_branch_begins_with_the_present_turns_and_goes_its_own_way() -> None:
+    conversation = Conversation(system="s", turns=TURNS[:2])
+    assert (conversation.branch, conversation.branches) == ("main", {"main": TURNS[:2]})
+    conversation.branch_off("what if")
+    conversation.append(TURNS[2])
+    assert (conversation.branch, conversation.turns) == ("what if", TURNS[:3])
+    conversation.switch("main")
+    conversation.undo()
+    conversation.append(TURNS[3])
+    assert contents(conversation)[-2:] == ["message 3", "reply 3"]
+    assert conversation.branches == {"main": (TURNS[0], TURNS[3]), "what if": TURNS[:3]}
+    assert list(conversation.branches) == ["main", "what if"]  # as they were begun
+    conversation.clear()
+    assert (conversation.branch, conversation.branches) == ("main", {"main": ()})
+
+
+def test_a_branch_that_exists_cannot_be_begun_and_one_that_does_not_cannot_be_gone_to() -> None:
     conversation = Conversation(turns=TURNS)
-    assert conversation.forget(n_turns) == TURNS[:n_removed]
-    assert conversation.turns == TURNS[n_removed:]
+    conversation.branch_off("other")
+    for name, problem in (("main", "a branch `main` already"), (" ", "needs a name"), ("", "needs a name")):
+        with pytest.raises(UsageError, match=problem):
+            conversation.branch_off(name)
+    with pytest.raises(UsageError, match="no branch `mian`; there is `main`, `other`"):
+        conversation.switch("mian")
+    assert (conversation.branch, conversation.turns) == ("other", TURNS)
+
+
+def test_a_conversation_can_be_made_whole_with_all_its_branches() -> None:
+    conversation = Conversation(branch="b", branches={"a": TURNS[:1], "b": TURNS})
+    assert (conversation.branch, conversation.turns) == ("b", TURNS)
+    assert list(conversation.branches) == ["a", "b"]
+    alone = Conversation(branch="b", turns=TURNS)
+    assert (alone.turns, list(alone.branches)) == (TURNS, ["b"])
 
 
 def test_a_turn_is_appended_and_the_last_replaced() -> None:
@@ -73,20 +118,28 @@ def test_clear_removes_the_turns_and_keeps_the_system_prompt() -> None:
     assert (conversation.system, conversation.turns) == ("s", ())
 
 
-@given(st.lists(st.sampled_from(["append", "replace", "undo", "forget", "clear"]), max_size=8))
+@given(
+    st.lists(
+        st.sampled_from(["append", "replace", "undo", "forget", "clear", "branch", "switch"]), max_size=8
+    )
+)
 def test_what_a_reader_got_before_a_change_stays_as_it_was(changes: list[str]) -> None:
     conversation = Conversation(turns=TURNS)
     snapshots = []
     for change in changes:
         snapshots.append((conversation.turns, tuple(conversation.turns)))
+        branches = conversation.branches
+        snapshots.append((tuple(branches.items()), tuple(dict(branches).items())))
         if change == "append":
             conversation.append(turn(9))
         elif change == "replace" and conversation.turns:
             conversation.replace_last(turn(8))
-        elif change == "undo":
-            conversation.undo()
-        elif change == "forget":
-            conversation.forget()
+        elif change in ("undo", "forget") and conversation.turns:
+            getattr(conversation, change)()
+        elif change == "branch":
+            conversation.branch_off(f"branch {len(branches)}")
+        elif change == "switch":
+            conversation.switch("main")
         elif change == "clear":
             conversation.clear()
     assert all(seen == kept for seen, kept in snapshots)

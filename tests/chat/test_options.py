@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turbospark_chat.chat.options import OPTIONS, ChatOptions, Option, find_option
+from turbospark_chat.chat.reasoning import ReasoningTags
 from turbospark_chat.chat.window import OverflowPolicy
 from turbospark_chat.engine.pacing import PowerProfile
 from turbospark_chat.engine.sampling_config import SETTINGS, SamplingConfig
@@ -50,6 +51,10 @@ TYPED = [  # option, what is typed, the value it gives, how it is shown
     ("power_profile", "efficiency", PowerProfile.EFFICIENCY, "efficiency"),
     ("max_tokens_per_sec", "12.5", 12.5, "12.5"),
     ("max_tokens_per_sec", "none", None, "none"),
+    ("max_thinking_tokens", "0", 0, "0"),
+    ("max_thinking_tokens", "None", None, "none"),
+    ("think_tags", " <a>  </a>", ReasoningTags("<a>", "</a>"), "<a> </a>"),
+    ("think_tags", "none", None, "none"),
 ]
 
 REFUSED = [
@@ -70,6 +75,19 @@ REFUSED = [
     ("power_profile", "eco", "power_profile is 'eco': give one of performance, balanced, efficiency"),
     ("max_tokens_per_sec", "0", "max_tokens_per_sec is 0.0: give 0.01 to 1000000, or none"),
     ("max_tokens_per_sec", "nan", "max_tokens_per_sec is nan: give 0.01 to 1000000, or none"),
+    (
+        "max_thinking_tokens",
+        "-1",
+        "max_thinking_tokens is -1: give a whole number, 0 or more, or none",
+    ),
+    *(
+        (
+            "think_tags",
+            text,
+            f"think_tags is {text!r}: give an opening and a closing tag, such as <think> </think>, or none",
+        )
+        for text in ("", "<a>", "<a> b </a>")
+    ),
     ("max_tokens_per_sec", "fast", "max_tokens_per_sec is 'fast': give 0.01 to 1000000, or none"),
 ]
 

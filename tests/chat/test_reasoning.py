@@ -15,6 +15,7 @@ from turbospark_chat.chat.reasoning import (
     join,
     split,
 )
+from turbospark_chat.errors import SettingError
 
 TAGS = ReasoningTags("<think>", "</think>")
 
@@ -136,3 +137,32 @@ def test_the_tags_are_those_whose_end_the_template_mentions(
     template: str, tags: tuple[str, str] | None
 ) -> None:
     assert find_tags(template) == (ReasoningTags(*tags) if tags else None)
+
+
+@pytest.mark.parametrize("tag", ["", " ", "<a b>", " <a>", "<a>\n"])
+def test_a_tag_without_text_or_with_space_in_it_is_refused(tag: str) -> None:  # T75
+    with pytest.raises(SettingError, match="think_tags"):
+        ReasoningTags("<a>", tag)
+    with pytest.raises(SettingError, match="think_tags"):
+        ReasoningTags(tag, "</a>")
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "is_thinking"),
+    [
+        ("", False, False),
+        ("", True, True),
+        ("<thi", False, False),
+        ("<think>", False, True),
+        ("<think>a</think", False, True),
+        ("<think>a</think>", False, False),
+        ("a</think>", True, False),
+        ("a <think>", False, False),
+    ],
+)
+def test_it_is_thinking_from_the_opening_tag_to_the_closing(
+    text: str, inside: bool, is_thinking: bool
+) -> None:
+    splitter = ReasoningSplitter(TAGS, inside=inside)
+    splitter.push(text)
+    assert splitter.is_thinking == is_thinking

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from turbospark_chat.chat.conversation import Turn
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.reasoning import ReasoningSplitter, ReasoningTags
-from turbospark_chat.chat.reply import Reply
+from turbospark_chat.chat.reply import Closing, Reply
 from turbospark_chat.chat.turn_result import ReplyText, TurnEvent
 from turbospark_chat.engine.detokenizer import Detokenizer
-from turbospark_chat.engine.progress import Prefill
+from turbospark_chat.engine.progress import Prefill, Progress, Tail
 from turbospark_chat.engine.stop_matcher import StopMatcher
 from turbospark_chat.engine.token_sink import TokenSink
 
@@ -85,7 +85,7 @@ def test_each_token_is_counted_when_it_is_reported_also_without_text() -> None:
     run.sample([THINK, ord("a"), UNTHINK, 0xC3, 0xA9])
     assert run.events == [
         Prefill(1, 2, 0),
-        ReplyText("", False, 1),
+        ReplyText("", True, 1),
         ReplyText("a", True, 2),
         ReplyText("", False, 3),
         ReplyText("", False, 4),
@@ -160,3 +160,59 @@ def test_a_continued_reply_counts_its_own_tokens() -> None:
 def test_an_invisible_control_token_is_no_text_but_stays_among_the_ids() -> None:  # B12
     turn = Run().sample([ord("a"), END, ord("b")])
     assert (turn.reply.content, turn.generated_ids) == ("ab", (ord("a"), END, ord("b")))
+
+
+CLOSING = Closing.of(TAGS, TOKENIZER)
+
+
+def test_a_closing_tag_that_is_a_token_is_that_token_and_another_is_text() -> None:
+    newline = ord("\n")
+    assert CLOSING == Closing("\n</think>\n\n", (newline, UNTHINK, newline, newline))
+    other = Closing.of(ReasoningTags("<a>", "</a>"), TOKENIZER)
+    assert (other.text, other.ids) == ("\n</a>\n\n", tuple(b"\n</a>\n\n"))
+
+
+@pytest.mark.parametrize(
+    ("thinking", "answer", "shown", "thought", "kept_ids"),
+    [
+        pytest.param(b"why", b"so", "so", "why", b"why", id="in the middle"),
+        pytest.param(b"why\n", b"so", "so", "why", b"why\n", id="after a line"),
+        pytest.param(b"a \xf0\x9f", b"so", "so", "a", b"a ", id="in half a character"),
+        pytest.param(b"why </th", b"so", "so", "why </th", b"why </th", id="in half a tag"),
+        pytest.param(b"why", b"\n\nso\xf0", "so\ufffd", "why", b"why", id="space before the answer"),
+        pytest.param(b"", b"so", "so", "", b"", id="at once"),
+    ],
+)
+def test_a_thought_that_is_ended_is_shown_kept_and_told_apart_as_if_the_model_had_closed_it(
+    thinking: bytes, answer: bytes, shown: str, thought: str, kept_ids: bytes
+) -> None:
+    run = Run()
+    tails: list[Tail] = []
+
+    def keep_tail(event: Progress) -> None:
+        tails.append(event) if isinstance(event, Tail) else run.reply.take(event)
+
+    def commit(ids: list[int], sink: TokenSink) -> None:
+        for token_id in ids:
+            sink.commit(token_id)
+        sink.finish()
+
+    def sink(take) -> TokenSink:  # type: ignore[no-untyped-def]
+        return TokenSink(Detokenizer(TOKENIZER, vocab_size=TOKENIZER.n_tokens), StopMatcher(None), take)
+
+    commit([THINK, *thinking], sink(keep_tail))
+    run.reply.end_thought(CLOSING, tails[0])
+    assert not run.reply.is_thinking
+    assert list(run.reply.token_ids) == [THINK, *kept_ids, *CLOSING.ids]
+    commit(list(answer), sink(run.reply.take))
+    turn = run.reply.finished(USER, complete=True)
+    assert (run.thought, run.shown) == (thought, shown) == (turn.reply.reasoning or "", turn.reply.content)
+    assert turn.generated == TOKENIZER.decode(turn.generated_ids)
+    counts = [event.n_tokens for event in run.events if isinstance(event, ReplyText)]
+    assert counts == sorted(counts) and counts[-1] == 1 + len(kept_ids) + len(CLOSING.ids) + len(answer)
+
+
+def test_a_thought_that_the_tail_closes_gets_no_second_tag() -> None:
+    run = Run(inside=True)
+    run.reply.end_thought(CLOSING, Tail("why</think>so", has_partial_character=False))
+    assert (run.thought, run.shown) == ("why", "so")

@@ -57,3 +57,23 @@ def test_a_table_has_no_last_newline_either():
 @pytest.mark.parametrize("width", [0, -1])
 def test_a_screen_of_unknown_width_is_painted_on(width):  # H11
     assert Painter(color=False).render(Text("ab"), width=width) == "a\nb"
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_rows_end_where_their_text_ends(color):
+    table = Table("a", "b", width=30, box=None)
+    table.add_row("cell", Text("x  ", "error"))
+    painter = Painter(color=color)
+    rows = painter.rows(table, width=40) + [painter.row(Text("x  ", "bold"))]
+    assert all(row.removesuffix("\x1b[0m").rstrip(" ") == row.removesuffix("\x1b[0m") for row in rows)
+
+
+def test_a_row_is_painted_as_wide_as_it_is():
+    assert Painter(color=False).row(Text("word " * 40)) == ("word " * 40).rstrip()
+
+
+def test_a_theme_may_say_what_markdown_looks_like():
+    assert (
+        Painter(color=True, styles={**STYLES, "markdown.h1": "red"}).style("x", "markdown.h1")
+        == "\x1b[31mx\x1b[0m"
+    )

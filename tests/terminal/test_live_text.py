@@ -46,7 +46,7 @@ def each(text):
         pytest.param("one two three", 8, ["one two", "three"], id="at-the-last-space"),
         pytest.param("one two", 7, ["one two"], id="to-the-last-column"),
         pytest.param("one  two", 4, ["one", "two"], id="spaces-at-the-break-go"),
-        pytest.param("one two ", 7, ["one two "], id="a-space-past-the-margin-takes-no-room"),
+        pytest.param("one two ", 7, ["one two"], id="a-space-past-the-margin-begins-no-row"),
         pytest.param("abcdefghij", 4, ["abcd", "efgh", "ij"], id="within-a-word-wider-than-the-row"),
         pytest.param("ab cdefghij", 4, ["ab", "cdef", "ghij"], id="such-a-word-begins-a-row"),
         pytest.param("    if abc", 8, ["    if", "abc"], id="indentation-stays"),
@@ -153,3 +153,11 @@ def test_a_very_long_line_takes_linear_time(unit, n_characters, is_pushed_whole)
     began = time.thread_time()
     rows(text, 80, cuts=() if is_pushed_whole else each(text))
     assert time.thread_time() - began < 2.0
+
+
+def test_a_fork_goes_its_own_way():
+    live = LiveText()
+    live.push("one", width=10)
+    fork = live.fork()
+    assert fork.push(" two\n", width=10) == "one two\n"
+    assert (live.row, fork.row) == ("one", "")

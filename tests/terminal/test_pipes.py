@@ -1,13 +1,18 @@
 """`ts` between real pipes, and with streams closed, full or broken. What needs no process is in test_cli."""
 
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from terminal_driver import TIMEOUT, TS, Pipes, environment, objects, run_ts
+from terminal_driver import TIMEOUT, TS, Pipes, Terminal, environment, objects, run_ts
+
+from turbospark_chat.chat.store import Store
+from turbospark_chat.chat.stored_conversation import StoredConversation
+from turbospark_chat.settings import Locations
 
 GREEDY = ("--temperature", "0", "--seed", "1")
 AAA = ("--logit-bias", "'a':100")  # what the tiny model says then
@@ -108,6 +113,33 @@ def test_when_the_reader_has_gone_it_ends_quietly(tiny_path: Path, script: str) 
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def stored() -> StoredConversation:
+    store = Store.open(Locations.of_user().conversations)
+    try:
+        return store.load("last")
+    finally:
+        store.close()
+
+
+def test_when_the_reader_has_gone_the_part_of_its_reply_is_stored(tiny_path: Path) -> None:
+    done = shell('printf "one\\n" | "$@" | head -c 5', "chat", "-m", tiny_path, *AAA, "--max-tokens", "4000")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"aaaaa", b"")
+    (turn,) = stored().conversation.turns
+    assert (turn.user.content, set(turn.reply.content), turn.reply.complete) == ("one", {"a"}, False)
+    assert 5 <= len(turn.reply.content) < 4000
+
+
+def test_when_the_reader_has_gone_every_turn_that_had_ended_is_stored(tiny_path: Path) -> None:
+    script = '(printf "one\\ntwo\\n"; sleep 0.2; printf "three\\nfour\\n") | "$@" | head -1'
+    done = shell(script, "chat", "-m", tiny_path, "--json", *AAA, "--max-tokens", "30")
+    assert (done.returncode, done.stderr) == (0, b"")
+    (told,) = objects(done.stdout)
+    turns = stored().conversation.turns
+    assert [turn.user.content for turn in turns] == ["one", "two", "three", "four"][: len(turns)]
+    assert turns[0].reply.content == told["reply"] == "a" * 30
+    assert stored().id == told["conversation_id"]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("command", ["complete", "chat", "show"])
 def test_a_full_disk_is_one_line_and_exit_code_1(tiny_path: Path, command: str) -> None:
@@ -131,6 +163,55 @@ def test_a_closed_stream_reads_nothing_and_swallows_everything(
 def test_a_chat_with_a_closed_stdin_ends_at_once(tiny_path: Path) -> None:  # H5
     done = shell('"$@" <&-', "chat", "-m", tiny_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+# Signals, and notes for people
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--json", "--stream")], ids=["text", "json", "stream"])
+def test_an_interrupt_ends_the_turn_which_is_told_and_stored(
+    tiny_path: Path, form: tuple[str, ...]
+) -> None:  # T6
+    flags = ("chat", "-m", tiny_path, *AAA, "--max-tokens-per-sec", "100", *form)
+    with Pipes(*flags) as pipes:
+        process = psutil.Process(pipes.process.pid)
+        pipes.say("one")
+        if form == ("--json",):  # which tells nothing before the turn has ended
+            pipes.wait_until(lambda: Locations.of_user().conversations.exists() and process.num_threads() > 1)
+            time.sleep(0.3)
+        else:
+            pipes.read(200 if form else 3)
+        pipes.interrupt()
+        code, out, err = pipes.end()
+    assert (code, err) == (130, b"")
+    (turn,) = stored().conversation.turns
+    assert (set(turn.reply.content), turn.reply.complete) == ({"a"}, False)
+    if form:
+        told = objects(out[out.rindex(b'{"event": "turn"') :])[0]
+        assert (told["reply"], told["reason"]) == (turn.reply.content, "cancelled")
+
+
+@pytest.mark.parametrize(("flags", "is_told"), [((), True), (("-q",), False)], ids=["", "quiet"])
+def test_how_many_tokens_are_given_is_told_at_a_terminal_alone(
+    tiny_path: Path, tmp_path: Path, flags: tuple[str, ...], is_told: bool
+) -> None:
+    (tmp_path / "notes.txt").write_text("milk\n")
+    arguments = (
+        "complete",
+        "-m",
+        tiny_path,
+        *AAA,
+        "--max-tokens",
+        "3",
+        "-f",
+        tmp_path / "notes.txt",
+        *flags,
+        "hi",
+    )
+    with Terminal(*arguments) as terminal:
+        assert terminal.wait_for_end() == 0
+        assert ("notes.txt: 5 tokens" in terminal.picture.text) is is_told
+    assert b"tokens\n" not in run_ts(*arguments).stderr
 
 
 # What the bytes are

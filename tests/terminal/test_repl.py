@@ -7,15 +7,23 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from command_context import FakeModels
 from painted_terminal import painted_terminal
 from scripted_chat import PacedProducer, make_producer, make_session
 
+from turbospark_chat.chat.archive import ConversationArchive
+from turbospark_chat.chat.store import Store
 from turbospark_chat.engine.model_thread import ModelThread
 from turbospark_chat.errors import TemplateError
 from turbospark_chat.settings import Locations
-from turbospark_chat.terminal import repl
+from turbospark_chat.terminal import repl, turn_desk
+from turbospark_chat.terminal.ansi import Painter
+from turbospark_chat.terminal.display import Display
+from turbospark_chat.terminal.interface_options import Thinking
+from turbospark_chat.terminal.totals import Totals
 
 ENTER, CTRL_A, CTRL_C, CTRL_D, CTRL_J, BACKSPACE, UP = "\r", "\x01", "\x03", "\x04", "\n", "\x7f", "\x1b[A"
+RETRYING = "answering again: nothing is computed again"
 GREETING = "tiny, context 4096 tokens; /help lists commands"
 SLOW = 0.002  # seconds a forward pass: slow enough to meddle with a reply
 
@@ -27,15 +35,17 @@ def paste(text):
 class Chat:
     """A chat at a painted terminal, run on a thread of its own until it is left."""
 
-    def __init__(self, terminal, session, folder, **settings):
+    def __init__(self, terminal, session, folder, *, is_markdown=False, thinking=Thinking.SHOW, **settings):
         self.terminal, self.session = terminal, session
+        self.archive = ConversationArchive(lambda: Store.open(folder / "conversations.db"))
         self.repl = repl.Repl(
             session,
             ModelThread(),
-            model_name="tiny",
+            archive=self.archive,
+            models=FakeModels(session.model),
             locations=replace(Locations.of_user(), history_file=folder / "history"),
             output=terminal.output,
-            is_colored=False,
+            display=Display(Painter(color=False), is_markdown=is_markdown, thinking=thinking),
             probe=None,
             **settings,
         )
@@ -47,6 +57,7 @@ class Chat:
             self.result = self.repl.run()
         except Exception as error:
             self.result = error
+        self.archive.close()
 
     def start(self):
         self._thread.start()
@@ -101,7 +112,8 @@ class Chat:
 
     @property
     def is_idle(self):
-        return "Ctrl-C stops" not in self.bar and "· prefill ·" not in self.bar and "tiny · ctx" in self.bar
+        bar = f"{self.bar} ·"
+        return "Ctrl-C stops" not in bar and "· prefill ·" not in bar and "tiny · ctx" in bar
 
     @staticmethod
     def _input_rows(rows):
@@ -124,7 +136,7 @@ class Chat:
 @pytest.fixture
 def open_chat(tmp_path, monkeypatch):
     """Open chats over a session, or over one that says the replies given."""
-    monkeypatch.setattr(repl, "FRAME_SECONDS", 0.002)  # nobody watches
+    monkeypatch.setattr(turn_desk, "FRAME_SECONDS", 0.002)  # nobody watches
 
     @contextmanager
     def open_chat(
@@ -156,35 +168,36 @@ def open_chat(tmp_path, monkeypatch):
         pytest.param(
             ["Hello!", "Fine,\nthanks."],
             ["hi", "how are you?"],
-            ["> hi", "Hello!", "> how are you?", "Fine,", "thanks."],
+            ["> hi", "Hello!", "", "> how are you?", "Fine,", "thanks."],
             [("hi", "Hello!"), ("how are you?", "Fine,\nthanks.")],
             id="two turns",
         ),
         pytest.param(
             ["a", "b", "c"],
             ["help", " /help", "either/"],
-            ["> help", "a", ">  /help", "b", "> either/", "c"],
+            ["> help", "a", "", ">  /help", "b", "", "> either/", "c"],
             [("help", "a"), (" /help", "b"), ("either/", "c")],
             id="messages that look like commands",
         ),
         pytest.param(
             ["a", "b"],
             ["one", "two", "/undo", "/history"],
-            ["> one", "a", "> two", "b", "> /undo", "took back 1 turn", "> /history", "user: one", "assistant: a"],
+            ["> one", "a", "", "> two", "b", "", "> /undo", "taking back 1 turn: nothing is computed again", "",
+             "> /history", "1 user: one", "1 assistant: a"],
             [("one", "a")],
             id="undo",
         ),
         pytest.param(
             ["a", "b"],
             ["one", "/retry"],
-            ["> one", "a", "> /retry", "b"],
+            ["> one", "a", "", "> /retry", RETRYING, "b"],
             [("one", "b")],
             id="retry",
         ),
         pytest.param(
             ["", "<think>hm</think>"],
             ["one", "two"],
-            ["> one", "[empty reply]", "> two", "hm", "[empty reply]"],
+            ["> one", "[empty reply]", "", "> two", "hm", "[empty reply]"],
             [("one", ""), ("two", "")],
             id="H14 empty replies",
         ),
@@ -192,8 +205,9 @@ def open_chat(tmp_path, monkeypatch):
             ["abcdef", "def"],
             ["/set max_tokens 3", "one", "/continue"],
             ["> /set max_tokens 3",
-             "max_tokens  3  Most tokens of a reply; none lets it run to the end of the context.",
-             "> one", "abc", "[reached the limit of 3 tokens; `/continue` goes on]",
+             "--max-tokens  3  Most tokens of a reply; none lets it run to the end of the context. (a whole",
+             "                 number, 0 or more, or none)", "",
+             "> one", "abc", "[reached the limit of 3 tokens; `/continue` goes on]", "",
              "> /continue", "def", "[reached the limit of 3 tokens; `/continue` goes on]"],
             [("one", "abcdef [...]")],
             id="T69 limit and continue",
@@ -201,7 +215,8 @@ def open_chat(tmp_path, monkeypatch):
         pytest.param(
             ["\x1b[2J\x9b1A[/b]\r\nx"],
             ["one", "/history"],
-            ["> one", "\ufffd[2J\ufffd1A[/b]", "x", "> /history", "user: one", "assistant: \ufffd[2J\ufffd1A[/b]", "x"],
+            ["> one", "\ufffd[2J\ufffd1A[/b]", "x", "",
+             "> /history", "1 user: one", "1 assistant: \ufffd[2J\ufffd1A[/b]", "x"],
             [("one", "\x1b[2J\x9b1A[/b]\r\nx")],
             id="a reply that would drive the terminal",
         ),
@@ -211,7 +226,7 @@ def test_transcript(open_chat, replies, lines, transcript, messages):
     with open_chat(*replies) as chat:
         for line in lines:
             chat.say(line)
-        assert chat.leave() == [GREETING, *transcript]
+        assert chat.leave() == [GREETING, "", *transcript]
         assert (chat.result, chat.messages) == (0, messages)
 
 
@@ -221,14 +236,15 @@ def test_several_lines_typed_or_pasted_are_one_message(open_chat):  # T37, H13
         chat.begin(paste("/three\r\r  four"), until="b")
         chat.begin(paste("/five"), until="c")
         assert chat.messages == [("one\ntwo", "a"), ("/three\n\n  four", "b"), ("/five", "c")]
-        assert chat.leave()[1:] == ["> one", "  two", "a", "> /three", "", "    four", "b", "> /five", "c"]
+        transcript = ["> one", "  two", "a", "", "> /three", "", "    four", "b", "", "> /five", "c"]
+        assert chat.leave()[2:] == transcript
 
 
 def test_a_pasted_escape_is_sent_as_it_is_and_shown_as_text(open_chat):
     with open_chat("a") as chat:
         chat.begin(paste("one\x1b[31mtwo"), until="a")
         assert chat.messages == [("one\x1b[31mtwo", "a")]
-        assert chat.leave() == [GREETING, "> one\ufffd[31mtwo", "a"]
+        assert chat.leave() == [GREETING, "", "> one\ufffd[31mtwo", "a"]
 
 
 @pytest.mark.parametrize(
@@ -243,28 +259,35 @@ def test_a_pasted_escape_is_sent_as_it_is_and_shown_as_text(open_chat):
     ],
     ids=["unknown", "bad count", "bad value"],
 )
-def test_a_command_that_fails_stays_in_the_input(open_chat, line, error):
+def test_a_command_that_fails_is_no_message_and_comes_back_with_up(open_chat, line, error):
     with open_chat("a") as chat:
         chat.begin(line, until=error)
+        chat.wait_for(lambda: chat.input == "")
+        chat.type(UP)
         chat.wait_for(lambda: chat.input.replace("\n", "") == line)
         chat.type(CTRL_C)
         chat.say("one")
         assert chat.messages == [("one", "a")]
 
 
-def test_a_command_that_fails_unforeseen_ends_neither_the_chat_nor_the_input(open_chat, monkeypatch):
+def test_a_command_that_fails_unforeseen_does_not_end_the_chat(open_chat, monkeypatch):
     with open_chat("a") as chat:
-        monkeypatch.setattr(chat.repl, "statistics", lambda: 1 / 0)
+        monkeypatch.setattr(Totals, "table", lambda self: 1 / 0)
         chat.begin("/stats", until="error: ZeroDivisionError: division by zero; run with `--debug` for where")
-        chat.wait_for(lambda: chat.input == "/stats")
+        chat.say("one")
+        assert chat.messages == [("one", "a")]
 
 
-@pytest.mark.parametrize("command", ["/retry", "/continue"])
-def test_without_a_turn_there_is_none_to_go_on_with(open_chat, command):
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [("/retry", "there is no message to answer again yet"), ("/continue", "there is no reply yet")],
+)
+def test_without_a_turn_there_is_none_to_go_on_with(open_chat, command, error):
     with open_chat("a") as chat:
         chat.say(command)
         chat.say("one")
-        assert chat.leave() == [GREETING, f"> {command}", "error: there is no reply yet", "> one", "a"]
+        transcript = [f"> {command}", f"error: {error}", "", "> one", "a"]
+        assert chat.leave() == [GREETING, "", *transcript]
 
 
 def test_a_reply_that_ended_by_itself_cannot_be_continued(open_chat):
@@ -287,8 +310,9 @@ def test_the_bar_shows_the_last_turn_and_the_room_left(open_chat):
     with open_chat("Hello!") as chat:
         assert chat.bar.startswith("tiny · ctx 0/4096, 4096 left · mem normal ")
         chat.say("hi")
-        assert chat.bar.startswith("tiny · ctx 27/4096, 4069 left · reused 0/21 · prefill ")
-        assert " · 6 out · end_of_turn · mem normal " in chat.bar
+        assert chat.bar.startswith("tiny · ctx 27/4096, 4069 left · mem normal ")
+        assert " · reused 0/21 · prefill " in chat.bar
+        assert chat.bar.endswith(" · 6 out · end_of_turn")
         chat.say("/undo")
         chat.wait_for(lambda: chat.bar.startswith("tiny · ctx 0/4096, 4096 left · mem normal "))
 
@@ -309,7 +333,7 @@ def test_ctrl_c_keeps_what_was_said_and_the_chat_goes_on(open_chat):  # T1, T2, 
         transcript = chat.leave()
         assert transcript.count("[stopped; `/continue` goes on]") == 1
         shown = "".join(
-            row + " " for row in transcript[2 : transcript.index("[stopped; `/continue` goes on]")]
+            row + " " for row in transcript[3 : transcript.index("[stopped; `/continue` goes on]")]
         )
         assert shown.rstrip() == reply.removesuffix(" [...]").rstrip()
 
@@ -321,7 +345,7 @@ def test_ctrl_c_before_the_first_token_gives_the_message_back(open_chat):  # T3,
         chat.wait_for(lambda: "Ctrl-C stops" in chat.bar)
         chat.type(CTRL_C)
         chat.wait_for("stopped before the reply began")
-        chat.wait_for(lambda: chat.input.endswith("long message"))
+        chat.wait_for(lambda: chat.input == "[text: 1 line, 1,507 characters]")
         assert chat.messages == []
         chat.producer.seconds_per_pass = 0.0
         chat.begin("", until="yes")
@@ -335,7 +359,8 @@ def test_messages_sent_meanwhile_wait_their_turn(open_chat):
         chat.wait_for(lambda: "2 queued" in chat.bar)
         chat.producer.seconds_per_pass = 0.0
         chat.wait_for("c")
-        assert chat.leave() == [GREETING, "> one", "a" * 100, "> two", "b", "> three", "c"]
+        transcript = ["> one", "a" * 100, "", "> two", "b", "", "> three", "c"]
+        assert chat.leave() == [GREETING, "", *transcript]
         assert chat.messages == [("one", "a" * 100), ("two", "b"), ("three", "c")]
 
 
@@ -375,7 +400,7 @@ def test_what_only_shows_does_not_wait(open_chat):
     with open_chat("a" * 3000, "b", seconds_per_pass=SLOW) as chat:
         chat.begin("one", until="aaa")
         chat.begin("/stats", until="turns")
-        chat.begin("/set seed 1", until="seed")
+        chat.begin("/set seed 1", until="--seed")
         chat.begin("/history", until="nothing said yet")
         assert not chat.is_idle
         chat.type(CTRL_C)
@@ -450,7 +475,7 @@ def test_a_turn_that_fails_gives_its_message_back_and_the_chat_goes_on(
         assert chat.messages == []
         producer.fault = None
         chat.begin("", until="yes")
-        assert chat.leave() == [GREETING, "> one", error, "> one", "yes"]
+        assert chat.leave() == [GREETING, "", "> one", error, "", "> one", "yes"]
         assert chat.messages == [("one", "yes")]
 
 
@@ -592,7 +617,7 @@ def test_replies_may_go_to_another_stream_as_they_are(open_chat):  # T17
     with open_chat("<think>hm</think>\x1b[1myes\n\n", "x", reply_stream=replies) as chat:
         chat.say("one")
         chat.say("two")
-        assert chat.leave() == [GREETING, "> one", "hm", "> two"]
+        assert chat.leave() == [GREETING, "", "> one", "hm", "", "> two"]
         assert replies.getvalue() == "\x1b[1myes\n\n\nx\n"
 
 

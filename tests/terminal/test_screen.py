@@ -1,22 +1,31 @@
 """The application that owns the terminal: what stands where, and how it ends."""
 
 import asyncio
+import sys
 import threading
 from contextlib import contextmanager
 
 import pytest
 from painted_terminal import painted_terminal
+from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import InMemoryHistory
 
-from turbospark_chat.terminal.screen import MOST_INPUT_ROWS, Screen
+from turbospark_chat.errors import UsageError
+from turbospark_chat.terminal.screen import Screen
+from turbospark_chat.terminal.screen_layout import MOST_INPUT_ROWS
 
 
 class Actions:
     def __init__(self):
         self.submitted = []
+        self.is_asking = False
+        self.has_waiting = False
 
-    def submit(self, text, *, is_pasted):
+    def submit(self, text, *, shown, is_pasted):
         self.submitted.append(text)
+
+    def take_back(self):
+        raise AssertionError("nothing waits")
 
     def interrupt(self):
         pass
@@ -24,25 +33,36 @@ class Actions:
     def leave(self):
         pass
 
+    def show_thinking(self):
+        pass
+
+    def answer_now(self):
+        pass
+
 
 class Chat:
     """A screen that runs on a thread of its own, and what it shows."""
 
-    def __init__(self, terminal):
+    def __init__(self, terminal, **settings):
         self.terminal = terminal
         self.actions = Actions()
         self.live, self.bar, self.prompt = "", "the bar", "> "
         self.errors = []
         self.screen = Screen(
             self.actions,
-            live_text=lambda: self.live,
+            live_text=self._live_text,
             prompt=lambda: self.prompt,
             status=lambda width: f"{self.bar}, {width} columns",
             history=InMemoryHistory(["earlier"]),
             output=terminal.output,
             on_error=self.errors.append,
+            **{"environment": {}, **settings},
         )
         self.result = None
+
+    def _live_text(self, width, most_rows):
+        self.room = most_rows
+        return self.live
 
     def run(self):
         started = threading.Event()
@@ -60,13 +80,17 @@ class Chat:
         self.thread = threading.Thread(target=end)
         self.thread.start()
         assert started.wait(10)
-        self.terminal.wait_for(self.bar)
+        self.terminal.wait_for(">")
 
     def do(self, action, *arguments):
         """Call a method of the screen on its own thread, as the chat does."""
         done = threading.Event()
         self._loop.call_soon_threadsafe(lambda: (action(*arguments), done.set()))
         assert done.wait(10)
+
+    def make(self, coroutine):
+        """Start a coroutine on the screen's thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def draw(self, *rows):
         """Have it draw again, and wait until these rows are what the terminal shows."""
@@ -75,9 +99,9 @@ class Chat:
 
 
 @contextmanager
-def chat(**size):
-    with painted_terminal(**size) as terminal:
-        chat = Chat(terminal)
+def chat(*, rows=40, columns=100, **settings):
+    with painted_terminal(rows=rows, columns=columns) as terminal:
+        chat = Chat(terminal, **settings)
         chat.run()
         try:
             yield chat
@@ -185,3 +209,198 @@ def test_a_long_message_leaves_room_for_the_bar(rows):
         running.terminal.type("\n".join(str(number) for number in range(40)))
         shown = range(40 - min(rows - 1, MOST_INPUT_ROWS), 40)
         running.draw(*(f"  {number}" for number in shown), "the bar, 40 columns")
+
+
+# Live rows
+
+
+def test_live_rows_stand_as_they_are_and_may_become_fewer():
+    with chat(columns=40) as running:
+        running.live = "one\n\n\x1b[1mthree\x1b[0m\n"
+        running.draw("one", "", "three", ">", "the bar, 40 columns")
+        running.live = "two"
+        running.draw("two", ">", "the bar, 40 columns")
+
+
+def test_live_rows_get_what_is_left_and_the_last_of_them_are_shown():  # T34
+    with chat(rows=10, columns=40) as running:
+        running.terminal.type("1\n2\n3")
+        running.live = "\n".join(str(number) for number in range(50))
+        running.draw(*(str(number) for number in range(44, 50)), "> 1", "  2", "  3", "the bar, 40 columns")
+        assert running.room == 6
+
+
+def test_ten_resizes_leave_finished_text_and_double_nothing():  # T31, T35
+    with chat(rows=12, columns=40) as running:
+        running.live = "half a reply"
+        running.terminal.type("one two three four")
+        finished = [f"row {number}" for number in range(20)]
+        running.do(running.screen.write_above, "".join(f"{row}\n" for row in finished))
+        for columns in [16, 40] * 5:
+            typed = ["> one two three four"] if columns == 40 else ["> one two three", "  four"]
+            running.terminal.resize(columns)
+            bar = f"the bar, {columns} columns"[:columns]
+            running.draw(*finished, "half a reply", *typed, bar)
+
+
+def test_without_bar_there_is_none_and_it_is_never_asked_for():
+    with chat(columns=40, has_bar=False) as running:
+        running.draw(">")
+        running.live = "live"
+        running.draw("live", ">")
+
+
+# Completion, suggestions, search
+
+CHOICES = [f"/choice{number}" for number in range(12)]
+
+
+def test_tab_completes_and_goes_through_the_choices_below_the_input():
+    with chat(
+        columns=40, completer=WordCompleter(CHOICES[:2], meta_dict={"/choice1": "the other"}, WORD=True)
+    ) as running:
+        running.terminal.type("/c\t")
+        running.draw("> /choice", "  /choice0", "  /choice1  the other", "the bar, 40 columns")
+        running.terminal.type("\t\t")
+        running.draw("> /choice1", "  /choice0", "> /choice1  the other", "the bar, 40 columns")
+        running.terminal.type("\r")  # takes it
+        running.draw("> /choice1", "the bar, 40 columns")
+        running.terminal.type("\r")
+        running.draw(">", "the bar, 40 columns")
+        assert running.actions.submitted == ["/choice1"]
+
+
+def test_of_many_choices_some_are_shown_and_ctrl_g_gives_up():
+    with chat(columns=40, completer=WordCompleter(CHOICES, WORD=True)) as running:
+        running.terminal.type("/\t")
+        running.draw(
+            "> /choice", *(f"  {choice}" for choice in CHOICES[:7]), "  … 5 more", "the bar, 40 columns"
+        )
+        running.terminal.type("\x07")
+        running.draw("> /choice", "the bar, 40 columns")
+
+
+@pytest.mark.parametrize("key", ["\x1b[C", "\x05", "\x06"], ids=["right", "ctrl-e", "ctrl-f"])
+def test_the_rest_of_an_earlier_input_is_suggested_and_taken_by_a_key(key):
+    with chat(columns=40) as running:
+        running.terminal.type("ear")
+        running.draw("> earlier", "the bar, 40 columns")
+        assert running.screen.draft == "ear"
+        running.terminal.type(key + "\r")
+        running.draw(">", "the bar, 40 columns")
+        assert running.actions.submitted == ["earlier"]
+
+
+def test_no_answer_is_suggested():
+    with chat(columns=40) as running:
+        running.actions.is_asking = True
+        running.terminal.type("e")
+        running.draw("> e", "the bar, 40 columns")
+        running.terminal.type("\x05\r")
+        running.draw(">", "the bar, 40 columns")
+        assert running.actions.submitted == ["e"]
+
+
+def test_a_search_shows_what_is_searched_and_finds_it():
+    with chat(columns=40) as running:
+        running.terminal.type("draft\x12rli")
+        running.draw("> earlier", "search earlier: rli", "the bar, 40 columns")
+        running.terminal.type("\r")  # takes it
+        running.draw("> earlier", "the bar, 40 columns")
+        assert running.actions.submitted == []
+
+
+def test_a_search_given_up_leaves_the_draft():
+    with chat(columns=40) as running:
+        running.terminal.type("draft\x12rli\x03")
+        running.draw("> draft", "the bar, 40 columns")
+
+
+# Labels
+
+
+def test_a_long_paste_and_an_attachment_are_labels_in_the_input():
+    with chat(columns=60) as running:
+        text = "word\r" * 300
+        running.terminal.type(f"see \x1b[200~{text}\x1b[201~ and ")
+        running.draw("> see [paste: 300 lines, 1,500 characters] and", "the bar, 60 columns")
+        attached = []
+        running.do(lambda: attached.append(running.screen.attach("[notes.txt]", "notes")))
+        running.do(lambda: running.screen.relabel(attached[0], "[notes.txt: 3 tokens]"))
+        running.draw(
+            "> see [paste: 300 lines, 1,500 characters] and [notes.txt: 3",
+            "   tokens]",
+            "the bar, 60 columns",
+        )
+        assert running.screen.draft == "see " + "word\n" * 300 + " and notes"
+
+
+# Another program in the terminal
+
+
+def editor(tmp_path, code):
+    program = tmp_path / "editor.py"
+    program.write_text(f"import sys, pathlib, time\npath = pathlib.Path(sys.argv[-1])\n{code}")
+    return {"EDITOR": f"{sys.executable} {program}"}
+
+
+def test_the_draft_is_edited_in_an_editor(tmp_path):
+    environment = editor(tmp_path, "path.write_text(path.read_text().upper())")
+    with chat(columns=40, environment=environment) as running:
+        running.terminal.type("draft\x18\x05")
+        running.draw("> DRAFT", "the bar, 40 columns")
+        running.terminal.type("!\r")
+        running.draw(">", "the bar, 40 columns")
+        assert running.actions.submitted == ["DRAFT!"]
+
+
+def test_while_an_editor_is_open_nothing_is_painted_and_nothing_lost(tmp_path):
+    opened, done = tmp_path / "opened", tmp_path / "done"
+    code = f"open({str(opened)!r}, 'w')\nwhile not pathlib.Path({str(done)!r}).exists(): time.sleep(0.01)"
+    with chat(columns=40, environment=editor(tmp_path, code)) as running:
+        running.terminal.type("draft\x18\x05")
+        running.terminal.wait_for(opened.exists)
+        before = running.terminal.rows
+        running.do(running.screen.write_above, "finished\n")
+        running.do(running.screen.put_before, "given back")
+        running.do(running.screen.invalidate)
+        with pytest.raises(UsageError, match="open already"):
+            running.make(running.screen.edit("another")).result(10)
+        assert running.terminal.rows == before
+        done.touch()
+        running.draw("finished", "> given back", "  draft", "the bar, 40 columns")
+
+
+def test_an_editor_that_fails_leaves_the_draft(tmp_path):
+    with chat(columns=40, environment=editor(tmp_path, "sys.exit(3)")) as running:
+        running.terminal.type("draft\x18\x05")
+        running.terminal.wait_for(lambda: running.errors)
+        running.draw("> draft", "the bar, 40 columns")
+        assert "ended with 3" in str(running.errors[0])
+
+
+def test_the_screen_ends_though_an_editor_is_open(tmp_path):
+    opened = tmp_path / "opened"
+    with chat(environment=editor(tmp_path, f"open({str(opened)!r}, 'w'); time.sleep(60)")) as running:
+        running.terminal.type("draft\x18\x05")
+        running.terminal.wait_for(opened.exists)
+        running.do(running.screen.close, 143)
+        running.thread.join(10)
+        assert running.result == 143
+
+
+# Editing modes
+
+
+def test_the_keys_may_become_vis_and_its_mode_can_be_told():
+    with chat(columns=40) as running:
+        assert (running.screen.editing, running.screen.vi_mode) == ("emacs", "")
+        running.do(setattr, running.screen, "editing", "vi")
+        assert running.screen.vi_mode == "insert"
+        running.terminal.type("abc\x1b")
+        running.terminal.wait_for(lambda: running.screen.vi_mode == "normal")
+        running.terminal.type("xxi")
+        running.terminal.wait_for(lambda: running.screen.vi_mode == "insert")
+        running.draw("> a", "the bar, 40 columns")
+        running.do(setattr, running.screen, "editing", "emacs")
+        assert running.screen.vi_mode == ""

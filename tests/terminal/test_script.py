@@ -1,4 +1,4 @@
-"""The chat without a screen: what goes to stdout, what to stderr, and what an interrupt does."""
+"""Turns without a screen, one after another: what an interrupt does to them, and what a reader who has gone."""
 
 import io
 import json
@@ -11,30 +11,29 @@ from scripted_chat import make_producer, make_session
 from turbospark_chat.chat.turn_result import ReplyText
 from turbospark_chat.engine.model_thread import ModelThread
 from turbospark_chat.errors import ContextOverflowError
-from turbospark_chat.terminal import progress_line, script
-from turbospark_chat.terminal.script import ScriptRunner, ScriptStyle, read_lines
+from turbospark_chat.terminal import script
+from turbospark_chat.terminal.script import ScriptRunner
+from turbospark_chat.terminal.script_output import JsonOutput, Streams, TextOutput
+from turbospark_chat.terminal.turn_record import TurnOrigin
 
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+ORIGIN = TurnOrigin("tiny", "numpy, float32")
 
 
 class Script:
-    """A runner over string streams, and a session to take its turns."""
+    """A runner that writes to strings, and a session to take its turns."""
 
-    def __init__(self, session, *, out=None, err=None, **style):
+    def __init__(self, session, *, kind=TextOutput, out=None, thread=None, **style):
         self.session = session
-        self.out, self.err = out or io.StringIO(), err or io.StringIO()
-        self._thread = ModelThread()
-        self.runner = ScriptRunner(self._thread, ScriptStyle("tiny", **style), out=self.out, err=self.err)
+        self.out, self.err = out or io.StringIO(), io.StringIO()
+        self._thread = thread or ModelThread()
+        self.runner = ScriptRunner(self._thread, kind(Streams(self.out, self.err), **style))
 
     def run(self, *messages):
         return self.run_turns(self.turn(message) for message in messages)
 
     def run_turns(self, turns):
         try:
-            return self.runner.run(iter(turns))
+            return self.runner.run(iter(turns), ORIGIN)
         finally:
             self._thread.close()
 
@@ -72,91 +71,20 @@ def interrupt_handler():
     assert after is before
 
 
-# What goes where
-
-
-def test_replies_go_to_stdout_and_nothing_else_does():  # T12, T16, T20
+def test_turns_run_in_order_and_each_is_written():  # T12, T16, T20
     chat = Script(make_session("one\ntwo", "", "Grüße 中"))
     assert chat.run("a", "b", "c") == 0
     assert (chat.out.getvalue(), chat.err.getvalue()) == ("one\ntwo\n\nGrüße 中\n", "")
     assert len(chat.session.conversation.turns) == 3
 
 
-def test_thinking_goes_to_stderr_on_lines_of_its_own():  # T25
-    chat = Script(make_session("<think>hm\nhm</think>yes", "<think>so</think>no"))
-    chat.run("a", "b")
-    assert (chat.out.getvalue(), chat.err.getvalue()) == ("yes\nno\n", "hm\nhm\nso\n")
-
-
-def test_a_thought_that_never_ends_still_ends_its_line():
-    chat = Script(make_session("<think>hm hm hm"))
-    chat.session.set_option("max_tokens", "9")
-    chat.run("a")
-    assert chat.out.getvalue() == "\n"
-    assert chat.err.getvalue() == "hm\n[reached the limit of 9 tokens: max_tokens]\n"
-
-
-@pytest.mark.parametrize(
-    ("is_quiet", "err"),
-    [
-        (False, "hm\n1 exchange dropped from the prompt to fit the context (171 tokens)\n"
-                "[reached the limit of 3 tokens: max_tokens]\n"),
-        (True, ""),
-    ],
-)  # fmt: skip
-def test_stderr_gets_notices_unless_it_is_to_be_quiet(is_quiet, err):  # T24, T63, T69
-    chat = Script(
-        make_session("<think>hm</think>" + "x" * 100, "abcdef", context_length=256), is_quiet=is_quiet
-    )
-
-    def turns():
-        yield chat.turn("m" * 50)
-        chat.session.set_option("max_tokens", "3")
-        yield chat.turn("m" * 100)
-
-    assert chat.run_turns(turns()) == 0
-    assert (chat.out.getvalue(), chat.err.getvalue()) == ("x" * 100 + "\nabc\n", err)
-
-
-def test_json_is_one_object_a_turn_and_has_the_thinking():  # T6
-    chat = Script(make_session("<think>hm</think>yes", "no"), arithmetic="numpy, float32", is_json=True)
+def test_every_turn_says_what_answered_it():
+    chat = Script(make_session("<think>hm</think>yes", "no"), kind=JsonOutput)
     assert chat.run("a", "b") == 0
     first, second = map(json.loads, chat.out.getvalue().splitlines())
-    assert first["arithmetic"] == second["arithmetic"] == "numpy, float32"
-    assert (first["model"], first["reply"], first["reasoning"], second["reply"]) == (
-        "tiny",
-        "yes",
-        "hm",
-        "no",
-    )
+    assert first["model"] == second["model"] == "tiny"
+    assert (first["reply"], first["reasoning"], second["reply"]) == ("yes", "hm", "no")
     assert second["reused_prefix_tokens"] > 0
-    assert chat.err.getvalue() == ""
-
-
-def test_a_pipe_gets_the_bytes_of_the_reply_and_a_terminal_none_it_would_obey():  # T18
-    reply = "\x1b[2Jred\x9b\r\n"
-    for out, shown in [(io.StringIO(), reply), (Terminal(), "\ufffd[2Jred\ufffd\n")]:
-        chat = Script(make_session(reply), out=out)
-        chat.run("a")
-        assert chat.out.getvalue() == shown + "\n"
-
-
-@pytest.mark.parametrize(
-    ("err", "is_quiet", "is_shown"),
-    [(Terminal, False, True), (Terminal, True, False), (io.StringIO, False, False)],
-    ids=["terminal", "quiet", "file"],
-)
-def test_a_long_prefill_shows_how_far_it_is_and_is_gone_before_the_reply(
-    monkeypatch, err, is_quiet, is_shown
-):  # T78
-    monkeypatch.setattr(progress_line, "QUIET_SECONDS", 0.0)
-    chat = Script(make_session("<think>hm</think>yes"), err=err(), is_quiet=is_quiet)
-    chat.run("m" * 150)
-    *drawn, last = chat.err.getvalue().split("\r")
-    assert last == ("" if is_quiet else "hm\n")
-    assert [part.split(",")[0] for part in drawn if part.strip()] == (
-        ["prefill 64/169", "prefill 128/169"] if is_shown else []
-    )
 
 
 def test_an_error_ends_the_run_where_it_stands_with_what_came_before_written():
@@ -178,7 +106,7 @@ def test_sigint_ends_the_turn_and_keeps_what_was_said():  # T6, H3
 
 
 def test_sigint_in_json_mode_is_told_in_the_object():  # T6
-    chat = Script(make_session("Hello there"), is_json=True)
+    chat = Script(make_session("Hello there"), kind=JsonOutput)
     assert chat.run_turns([chat.interrupted_turn("a", after=5)]) == 130
     shown = json.loads(chat.out.getvalue())
     assert (shown["reply"], shown["reason"]) == ("Hello", "cancelled")
@@ -198,6 +126,22 @@ def test_a_sigint_in_each_of_two_slow_turns_ends_only_those(monkeypatch):
     assert chat.out.getvalue() == "Hello\nOnce\n"
 
 
+class InterruptedThread(ModelThread):
+    """The signal comes when the work is queued, and whoever queued it does not know yet."""
+
+    def submit(self, work, **more):
+        job = super().submit(work, **more)
+        os.kill(os.getpid(), signal.SIGINT)
+        return job
+
+
+def test_sigint_as_a_turn_begins_ends_the_turn():
+    chat = Script(make_session("Hello there"), thread=InterruptedThread())
+    wait = chat.turn("a")
+    assert chat.run_turns([lambda cancel, on_event: cancel.wait(10) and wait(cancel, on_event)]) == 130
+    assert chat.out.getvalue() == "\n"
+
+
 def test_sigint_while_nothing_runs_ends_the_program():
     chat = Script(make_session("Hello"))
 
@@ -209,6 +153,9 @@ def test_sigint_while_nothing_runs_ends_the_program():
     with pytest.raises(KeyboardInterrupt):
         chat.run_turns(turns())
     assert chat.out.getvalue() == "Hello\n"
+
+
+# A reader who has gone
 
 
 class Closed(io.StringIO):
@@ -236,33 +183,8 @@ def test_when_the_reader_has_gone_the_model_stops():
     assert len(producer.fed) < 5_000
 
 
-# Reading lines
-
-
-def lines_of(data, *, prompt=""):
-    prompts = io.StringIO()
-    return list(read_lines(io.BytesIO(data), prompt=prompt, prompt_stream=prompts)), prompts.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("data", "lines"),
-    [
-        pytest.param(b"", [], id="H5-nothing"),
-        pytest.param(b"hi", ["hi"], id="H5-no-last-newline"),
-        pytest.param(b"one\ntwo\n", ["one", "two"], id="T16-each-line-is-one"),
-        pytest.param(b"one\r\ntwo\r\n", ["one", "two"], id="carriage-returns"),
-        pytest.param(b"\n  \n\t\r\none\n\n", ["one"], id="H5-empty-lines-are-no-end"),
-        pytest.param(b"  one \n", ["  one "], id="spaces-stay"),
-        pytest.param(b"caf\xe9 \xff\n\xf0\x9f\n", ["caf\ufffd \ufffd", "\ufffd"], id="T45-no-utf8"),
-        pytest.param("中\u2028文\x85\n".encode(), ["中\u2028文\x85"], id="other-separators-stay"),
-        pytest.param(b"/help\n/exit\n", ["/help", "/exit"], id="commands-are-messages"),
-        pytest.param(b"x" * 1_000_000, ["x" * 1_000_000], id="H13-megabyte"),
-    ],
-)
-def test_lines_become_messages(data, lines):
-    assert lines_of(data) == (lines, "")
-
-
-@pytest.mark.parametrize(("data", "prompts"), [(b"", "> \n"), (b"one\n\ntwo\n", "> > > > \n")])
-def test_a_person_is_prompted_for_each_line_and_the_end_ends_the_row(data, prompts):  # T11, H5
-    assert lines_of(data, prompt="> ")[1] == prompts
+def test_when_the_reader_has_gone_before_a_turn_it_is_not_begun():
+    chat = Script(make_session("a", "b"), out=Closed(2), separator="--\n")
+    with pytest.raises(BrokenPipeError):
+        chat.run("1", "2")
+    assert [turn.reply.content for turn in chat.session.conversation.turns] == ["a"]

@@ -11,7 +11,7 @@ from turbospark_chat.engine.completion import RawDecodeResult, StopReason
 from turbospark_chat.engine.pressure import MemoryPressure
 from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.status_bar import (
-    MAX_ROWS,
+    N_ROWS,
     Activity,
     StatusSnapshot,
     draw_status,
@@ -40,27 +40,21 @@ def drawn(status, width, *, color=False):
 @pytest.mark.parametrize(
     ("status", "width", "expected"),
     [
-        (FIRST, 200, "smollm2 · ctx 0/8192, 8192 left · mem normal 612 MB"),
-        (FIRST, 40, "smollm2 · ctx 0/8192, 8192 left\nmem normal 612 MB"),
-        (IDLE, 200, "smollm2 · ctx 144/8192, 8048 left · reused 95/120 · prefill 100 tok/s · decode 24 tok/s · 24 out"
-                    " · end_of_turn · mem normal 612 MB"),
-        (IDLE, 120, "smollm2 · ctx 144/8192, 8048 left · reused 95/120 · prefill 100 tok/s · decode 24 tok/s · 24 out"
-                    " · end_of_turn\nmem normal 612 MB"),
-        (IDLE, 80, "smollm2 · ctx 144/8192, 8048 left · reused 95/120 · prefill 100 tok/s\n"
-                   "decode 24 tok/s · 24 out · end_of_turn · mem normal 612 MB"),
+        (FIRST, 200, "smollm2 · ctx 0/8192, 8192 left · mem normal 612 MB\n"
+                     "Enter sends · Ctrl-J begins a new line · /help lists commands"),
+        (FIRST, 40, "smollm2 · ctx 0/8192, 8192 left\nEnter sends"),
+        (IDLE, 80, "smollm2 · ctx 144/8192, 8048 left · mem normal 612 MB\n"
+                   "reused 95/120 · prefill 100 tok/s · decode 24 tok/s · 24 out · end_of_turn"),
         (IDLE, 40, "smollm2 · ctx 144/8192, 8048 left\nreused 95/120 · prefill 100 tok/s"),
-        (IDLE, 10, "smollm2\nctx 144/8…"),
-        (PREFILL, 120, "smollm2 · ctx 223/8192, 7969 left · prefill 223/735 256 tok/s, 2.0 s left · reused 95"
-                       " · Ctrl-C stops · mem normal 612 MB"),
-        (PREFILL, 80, "smollm2 · ctx 223/8192, 7969 left · prefill 223/735 256 tok/s, 2.0 s left\n"
-                      "reused 95 · Ctrl-C stops · mem normal 612 MB"),
-        (PREFILL, 40, "smollm2 · ctx 223/8192, 7969 left\nprefill 223/735 256 tok/s, 2.0 s left"),
-        (DECODE, 120, "smollm2 · ctx 750/8192, 7442 left · reused 95/735 · decode 12 tok/s · 16 out · Ctrl-C stops"
-                      " · mem normal 612 MB"),
-        (DECODE, 80, "smollm2 · ctx 750/8192, 7442 left · reused 95/735 · decode 12 tok/s · 16 out\n"
-                     "Ctrl-C stops · mem normal 612 MB"),
-        (DECODE, 40, "smollm2 · ctx 750/8192, 7442 left\nreused 95/735 · decode 12 tok/s · 16 out"),
-        (DECODE, 10, "smollm2\nctx 750/8…"),
+        (IDLE, 10, "smollm2\nreused 95…"),
+        (replace(IDLE, draft_tokens=12, branch="b", vi_mode="normal"), 80,
+         "smollm2 · ctx 144/8192, 8048 left · draft 12 · mem normal 612 MB · branch b\n"
+         "reused 95/120 · prefill 100 tok/s · decode 24 tok/s · 24 out · end_of_turn"),
+        (PREFILL, 80, "smollm2 · ctx 223/8192, 7969 left · mem normal 612 MB\n"
+                      "prefill 223/735 256 tok/s, 2.0 s left · reused 95 · Ctrl-C stops"),
+        (DECODE, 80, "smollm2 · ctx 750/8192, 7442 left · mem normal 612 MB\n"
+                     "reused 95/735 · decode 12 tok/s · 16 out · Ctrl-C stops"),
+        (DECODE, 10, "smollm2\nreused 95…"),
     ],
 )  # fmt: skip
 def test_the_bar_holds_what_fits_the_width(status, width, expected):
@@ -79,8 +73,8 @@ def test_the_bar_holds_what_fits_the_width(status, width, expected):
     ids=["not begun", "queued", "all reused so far", "first token", "queued while decoding"],
 )  # fmt: skip
 def test_a_turn_under_way_shows_no_rate_before_there_is_one(activity, expected):
-    bar = drawn(replace(FIRST, activity=activity), 200)
-    assert bar == f"smollm2 · ctx 0/8192, 8192 left · {expected} · mem normal 612 MB"
+    standing, turn = drawn(replace(FIRST, activity=activity), 200).split("\n")
+    assert (standing, turn) == ("smollm2 · ctx 0/8192, 8192 left · mem normal 612 MB", expected)
 
 
 def test_where_no_time_was_measured_a_dash_stands_for_the_rate():  # H14
@@ -91,13 +85,21 @@ def test_where_no_time_was_measured_a_dash_stands_for_the_rate():  # H14
 def test_pressure_is_named_now_and_at_its_worst():
     last = replace(LAST, reason=StopReason.MAX_TOKENS, peak_memory_pressure=MemoryPressure.CRITICAL)
     status = replace(IDLE, last=last, vitals=Vitals(MemoryPressure.WARN, 12_340_000_000))
-    assert drawn(status, 200).endswith(" · max_tokens · peak critical · mem warn 12.3 GB")
+    standing, turn = drawn(status, 200).split("\n")
+    assert standing.endswith(" · mem warn 12.3 GB")
+    assert turn.endswith(" · max_tokens · peak critical")
 
 
 @pytest.mark.parametrize(("used", "is_warned"), [(7372, False), (7373, True)])
 def test_a_context_nine_tenths_full_is_marked(used, is_warned):
     fields = drawn(replace(FIRST, context_used=used), 200, color=True).split(" · ")
     assert ("\x1b[2;33mctx" in fields[1]) == is_warned
+
+
+@pytest.mark.parametrize(("draft", "is_warned"), [(8048, False), (8049, True)])
+def test_a_draft_that_does_not_fit_what_is_left_is_marked(draft, is_warned):
+    fields = drawn(replace(IDLE, draft_tokens=draft), 200, color=True).split(" · ")
+    assert ("\x1b[2;33mdraft" in fields[2]) == is_warned
 
 
 @given(
@@ -110,9 +112,9 @@ def test_a_context_nine_tenths_full_is_marked(used, is_warned):
     ),
     st.integers(0, 200),
 )  # fmt: skip
-def test_never_more_than_two_rows_and_never_wider_than_the_screen(status, width):
+def test_always_two_rows_and_never_wider_than_the_screen(status, width):
     rows = drawn(status, width).split("\n")
-    assert len(rows) <= MAX_ROWS
+    assert len(rows) == N_ROWS
     assert max(map(cell_len, rows)) <= max(width, 1)
 
 

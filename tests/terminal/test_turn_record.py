@@ -5,13 +5,13 @@ import json
 import pytest
 from scripted_chat import make_session, send, send_and_stop
 
-from turbospark_chat.terminal.turn_record import turn_record
+from turbospark_chat.terminal.turn_record import TurnOrigin, turn_record
+
+ORIGIN = TurnOrigin("tiny", "compiled, 2 threads")
 
 
-def record(result):
-    line = turn_record(result, model="tiny", arithmetic="compiled, 2 threads")
-    assert "\n" not in line
-    return json.loads(line)
+def record(result, origin=ORIGIN):
+    return json.loads(json.dumps(turn_record(result, origin)))
 
 
 def test_it_says_what_the_turn_was_and_what_it_cost():
@@ -22,6 +22,8 @@ def test_it_says_what_the_turn_was_and_what_it_cost():
     assert shown == {
         "model": "tiny",
         "arithmetic": "compiled, 2 threads",
+        "conversation_id": None,
+        "turn": None,
         "reply": "yes",
         "reasoning": "hm",
         "reason": "end_of_turn",
@@ -46,10 +48,9 @@ def test_a_later_turn_says_what_was_reused():  # T57
     assert (shown["reused_prefix_tokens"], shown["prefilled_tokens"], shown["prompt_tokens"]) == (24, 25, 49)
 
 
-def test_characters_stay_readable():
-    assert "Grüße 中 👨\u200d👩\u200d👧" in turn_record(
-        send(make_session("Grüße 中 👨\u200d👩\u200d👧"), "hi"), model="tiny", arithmetic=""
-    )
+def test_it_says_where_the_turn_stands():
+    shown = record(send(make_session("yes"), "hi"), TurnOrigin("tiny", "", conversation_id=7, turn=2))
+    assert (shown["conversation_id"], shown["turn"]) == (7, 2)
 
 
 @pytest.mark.parametrize(("n_looks", "reply"), [(0, ""), (5, "Once")], ids=["in prefill", "in decode"])

@@ -4,18 +4,19 @@ from collections.abc import Callable
 
 import pytest
 
-from turbospark_chat.chat.turn_result import ReplyText, TurnsDropped
+from turbospark_chat.chat.turn_result import NotKept, ReplyText, TurnsDropped
 from turbospark_chat.engine.progress import Prefill
 from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.status_bar import Activity
+from turbospark_chat.terminal.thinking import Thinking
 from turbospark_chat.terminal.turn_view import TurnView
 
 DIM = "\x1b[2;3m"  # the style of thinking
 END = "\x1b[0m"
 
 
-def view(*, color: bool = False, clock: Callable[[], float] = lambda: 0.0) -> TurnView:
-    return TurnView(Painter(color=color), clock=clock)
+def view(*, color: bool = False, clock: Callable[[], float] = lambda: 0.0, **options) -> TurnView:
+    return TurnView(Painter(color=color), clock=clock, **options)
 
 
 def texts(*pieces, is_reasoning=False):
@@ -56,7 +57,7 @@ def test_thinking_is_styled_line_by_line():
     assert shown == f"{DIM}one{END}\n\n"
     assert turn.live == f"{DIM}two{END}"
     shown = take(turn, texts("answer"))
-    assert (shown, turn.live) == (f"{DIM}two{END}\n", "answer")
+    assert (shown, turn.live) == (f"{DIM}two{END}\n\n", "answer")
 
 
 def test_an_event_without_text_ends_no_thought():
@@ -98,3 +99,85 @@ def test_tokens_that_come_together_make_no_rate_yet():
     now += 2.0
     turn.take(ReplyText("i", False, 108), width=20)
     assert turn.activity.decode_rate == 50.0
+
+
+def test_a_turn_that_is_not_stored_is_warned_of():
+    warning = view(color=True).take(NotKept("disk \x1b[2J full"), width=40)
+    assert warning == "\x1b[33mthis turn is not stored: disk \ufffd[2J full\x1b[0m\n"
+
+
+def test_a_reply_may_be_markdown():  # T40
+    turn = view(is_markdown=True)
+    assert take(turn, texts("# *one*\n", "two **th")) == "one\n"
+    assert turn.live_text(width=20, height=4) == "\ntwo **th"
+    assert turn.finish(width=20) == "\ntwo **th\n"
+
+
+class Thought:
+    """A turn that thinks for 3.2 seconds and 120 tokens, then answers."""
+
+    def __init__(self, thinking, **options):
+        self.now = 10.0
+        self.turn = view(clock=lambda: self.now, thinking=thinking, **options)
+        self.shown = self.turn.take(ReplyText("", False, 2), width=40)  # the opening tag
+
+    def think(self):
+        for text, n_tokens in (("one\ntw", 62), ("", 92), ("o", 122)):
+            self.shown += self.turn.take(ReplyText(text, True, n_tokens), width=40)
+            self.now += 1.6 if text else 0.0
+
+    def answer(self):
+        self.shown += self.turn.take(ReplyText("yes", False, 123), width=40) + self.turn.finish(width=40)
+        return self.shown
+
+
+@pytest.mark.parametrize(
+    ("thinking", "live", "shown"),
+    [
+        (Thinking.SHOW, "two", "one\ntwo\n\nyes\n"),
+        (Thinking.HIDE, "", "yes\n"),
+        (
+            Thinking.FOLD,
+            "thinking … 120 tokens, 3.2 s (Ctrl-T shows it)",
+            "[thought for 3.2 s, 120 tokens; Ctrl-T\nshows it]\nyes\n",
+        ),
+    ],
+)
+def test_thinking_is_shown_folded_or_hidden(thinking, live, shown):  # T76
+    thought = Thought(thinking)
+    thought.think()
+    assert thought.turn.live_text(width=60, height=4).startswith(live)
+    assert thought.turn.live_text(width=12, height=4).count("\n") == 0
+    assert thought.answer() == shown
+    assert thought.turn.thinking_text == "one\ntwo"
+
+
+@pytest.mark.parametrize("thinking", [Thinking.FOLD, Thinking.HIDE])
+def test_thinking_may_be_opened_while_it_goes_on(thinking):
+    thought = Thought(thinking)
+    thought.think()
+    assert thought.turn.open_thinking(width=40) == "one\n"
+    assert thought.turn.live_text(width=40, height=4) == "two"
+    assert thought.turn.open_thinking(width=40) == ""
+    assert thought.answer() == "two\n\nyes\n"
+
+
+@pytest.mark.parametrize("thinking", [Thinking.FOLD, Thinking.HIDE])
+def test_thinking_may_be_opened_after_it_has_ended(thinking):
+    thought = Thought(thinking)
+    thought.think()
+    thought.answer()
+    assert [thought.turn.open_thinking(width=40) for _ in range(2)] == ["one\ntwo\n", ""]
+
+
+def test_a_turn_stopped_while_it_thinks_folds_what_it_thought():
+    thought = Thought(Thinking.FOLD)
+    thought.think()
+    assert thought.turn.finish(width=60) == "[thought for 3.2 s, 120 tokens; Ctrl-T shows it]\n"
+    assert thought.turn.live_text(width=60, height=4) == ""
+
+
+def test_a_thought_cannot_drive_the_terminal():
+    turn = view(thinking=Thinking.FOLD)
+    take(turn, texts("\x1b[2J\x9b", is_reasoning=True))
+    assert turn.thinking_text + turn.open_thinking(width=40) == "\ufffd[2J\ufffd"

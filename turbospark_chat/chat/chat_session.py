@@ -1,80 +1,63 @@
-"""A chat: render, fit, generate, record, turn by turn. Knows a producer, a tokenizer and a template, never a model.
+"""A chat: a conversation with a model, turn by turn. Knows who answers and who keeps; no prompt and no run.
 
 All methods that generate belong on the thread that owns the producer. A turn that raises, or is cancelled before
 it said anything, leaves the conversation as it was; what was prefilled for it stays in the cache and serves the next.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from turbospark_chat.chat.bias_text import spell_out_biases
+from turbospark_chat.chat.chat_model import ChatModel, ChatTokenizer
+from turbospark_chat.chat.context_use import KEEP, ContextUse, Keep, Recompute
 from turbospark_chat.chat.conversation import Conversation, Turn
-from turbospark_chat.chat.generated_prompt import NOTHING_SAID, Said, parts_as_generated
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.options import ChatOptions, find_option
-from turbospark_chat.chat.prompt_encoder import PromptPart, PromptTokenizer, encode_prompt
-from turbospark_chat.chat.reasoning import ReasoningSplitter, ReasoningTags, find_tags
-from turbospark_chat.chat.reply import Reply
-from turbospark_chat.chat.template import ChatTemplate
-from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult, TurnsDropped
-from turbospark_chat.chat.window import Window, fit_window
-from turbospark_chat.engine.completion import CompletionConfig, RawDecodeResult, StopReason
-from turbospark_chat.engine.pressure import PressureProbe
-from turbospark_chat.engine.producer import LogitProducer
-from turbospark_chat.engine.raw_completion import CancelFlag, TokenText, run_prefill, run_raw_completion
-from turbospark_chat.errors import UsageError
+from turbospark_chat.chat.prompt_encoder import ids_saying, is_saying
+from turbospark_chat.chat.replier import Replier
+from turbospark_chat.chat.turn_result import EndedTurn, NotKept, TurnEventSink, TurnResult
+from turbospark_chat.engine.alternatives import TokenChoice
+from turbospark_chat.engine.raw_completion import CancelFlag
+from turbospark_chat.errors import StoreError, UsageError
+
+__all__ = ["ChatModel", "ChatSession", "ChatTokenizer", "TurnJournal"]
 
 
-class ChatTokenizer(TokenText, PromptTokenizer, Protocol):
-    """What a chat needs of a tokenizer."""
+class TurnJournal(Protocol):
+    """Where a conversation is kept while it goes."""
 
-    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
-        """Return the ids of text; with `parse_special` the spelling of a control token is that token."""
+    def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> None:
+        """Store the conversation as it is now; `ended` is the turn that was just added, if it was that.
 
+        Raises:
+            StoreError: it could not be stored.
+        """
 
-@dataclass(frozen=True, slots=True)
-class ChatModel:
-    """A loaded model, as a chat sees it. `check_memory` may refuse a number of positions before they are computed."""
-
-    producer: LogitProducer
-    tokenizer: ChatTokenizer
-    template: ChatTemplate
-    stop_ids: Mapping[int, StopReason]
-    context_length: int
-    reasoning_tags: ReasoningTags | None = None
-    arithmetic: str = ""  # what computes, for people
-    probe: PressureProbe | None = None
-    check_memory: Callable[[int], None] = lambda n_positions: None
-
-
-@dataclass(frozen=True, slots=True)
-class _MidText:
-    """A tokenizer for a reply that goes on: a space it begins with is its own."""
-
-    tokenizer: TokenText
-    strips_leading_space: bool = False
-
-    @property
-    def n_tokens(self) -> int:
-        return self.tokenizer.n_tokens
-
-    def token_bytes(self, token_id: int) -> bytes:
-        return self.tokenizer.token_bytes(token_id)
+    def begin_anew(self) -> None:
+        """Keep what follows as another conversation."""
 
 
 class ChatSession:
-    """A conversation with a model."""
+    """A conversation with a model.
+
+    A changed conversation goes to the `journal`. Where that raises a StoreError, a turn reports it as a NotKept
+    event; any other change raises it, once the change is made.
+    """
 
     def __init__(
-        self, model: ChatModel, *, system: str | None = None, options: ChatOptions | None = None
+        self,
+        model: ChatModel,
+        *,
+        system: str | None = None,
+        options: ChatOptions | None = None,
+        journal: TurnJournal | None = None,
     ) -> None:
-        self._model = model
-        self._stop_ids = _stop_ids(model)
+        self._model, self._replier = model, Replier(model)
         self.conversation = Conversation(system=system)
         self.options = options or ChatOptions()
-        self._first_turn = 0
-        self._last = NOTHING_SAID
+        self.journal = journal
+        self.first_system, self._first_options = system, self.options  # for `start_over`
 
     @property
     def context_length(self) -> int:
@@ -87,19 +70,14 @@ class ChatSession:
         return self._model.arithmetic
 
     @property
-    def template(self) -> ChatTemplate:
-        """The chat template in use."""
-        return self._model.template
+    def model(self) -> ChatModel:
+        """The model that answers."""
+        return self._model
 
-    def set_template(self, source: str) -> None:
-        """Render with another template from the next turn on.
-
-        Raises:
-            TemplateError: it cannot be parsed; the old one stays.
-        """
-        template = self._model.template.with_source(source)
-        self._model = replace(self._model, template=template, reasoning_tags=find_tags(source))
-        self._stop_ids = _stop_ids(self._model)
+    def set_model(self, model: ChatModel) -> None:
+        """Go on with another model, or this one with another template; the conversation stays, said in its ids."""
+        self._model = model
+        self.restore(self.conversation)
 
     def set_option(self, name: str, text: str) -> None:
         """Change an option, from the next turn on, to what a user typed; biases may be given by text.
@@ -107,10 +85,27 @@ class ChatSession:
         Raises:
             SettingError: no such option, or not a value of it.
         """
+        self.options = self.with_option(self.options, name, text)
+
+    def with_option(self, options: ChatOptions, name: str, text: str) -> ChatOptions:
+        """Return options with one changed to what a user typed; biases may be given by text.
+
+        Raises:
+            SettingError: no such option, or not a value of it.
+        """
         row = find_option(name)
         if row.name == "logit_bias":
             text = spell_out_biases(text, self._model.tokenizer.encode_continuation)
-        self.options = row.change(self.options, text)
+        return row.change(options, text)
+
+    def set_system(self, text: str | None) -> None:
+        """Change the system prompt, from the next turn on.
+
+        Raises:
+            StoreError: it could not be stored.
+        """
+        self.conversation.system = text
+        self._changed()
 
     def send(self, content: str, *, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
         """Answer a new user message and append the turn.
@@ -118,15 +113,23 @@ class ChatSession:
         Raises:
             DoesNotFitError, TemplateError, SettingError, NoFiniteLogitsError: why there is no reply.
         """
-        return self._take_turn(Message("user", content), cancel, on_event)
+        return self._take_turn(Message("user", content), self.options, cancel, on_event)
 
-    def retry(self, *, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
-        """Answer the last user message again; the old reply is replaced once there is a new one.
+    def retry(
+        self,
+        *,
+        content: str | None = None,
+        options: ChatOptions | None = None,
+        cancel: CancelFlag,
+        on_event: TurnEventSink,
+    ) -> TurnResult:
+        """Answer the last user message again, with `options` this once; the old reply goes once there is a new one.
 
         Raises:
             UsageError: there is no turn yet.
         """
-        return self._take_turn(self._last_turn().user, cancel, on_event, replaces_last=True)
+        user = self._last_turn().user if content is None else Message("user", content)
+        return self._take_turn(user, options or self.options, cancel, on_event, replaces_last=True)
 
     def continue_reply(self, *, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
         """Go on with a last reply that was cut short.
@@ -137,7 +140,7 @@ class ChatSession:
         begun = self._last_turn()
         if begun.reply.complete:
             raise UsageError("nothing to continue: the last reply ended by itself")
-        return self._take_turn(begun.user, cancel, on_event, replaces_last=True, begun=begun)
+        return self._take_turn(begun.user, self.options, cancel, on_event, replaces_last=True, begun=begun)
 
     def complete(self, text: str, *, cancel: CancelFlag, on_event: TurnEventSink) -> TurnResult:
         """Continue raw text: no template, no conversation, and spellings of control tokens are those tokens.
@@ -145,149 +148,203 @@ class ChatSession:
         Raises:
             EmptyPromptError, DoesNotFitError, SettingError, NoFiniteLogitsError: why there is no reply.
         """
-        tokenizer = self._model.tokenizer
-        prompt_ids = tokenizer.with_bos(tokenizer.encode(text, parse_special=True))
-        reply = Reply(ReasoningSplitter(None), tokenizer, on_event)
-        raw = self._generate(prompt_ids, cancel, reply, self.options.completion)
-        turn = reply.finished(Message("user", text), complete=not raw.reason.is_cut_short)
-        return TurnResult(turn, raw, 0, 0)
+        return self._replier.complete(text, self.options, cancel=cancel, on_event=on_event)
+
+    def answer_now(self) -> None:
+        """Have the reply under way end its thinking and answer, from any thread; otherwise nothing happens."""
+        self._replier.answer_now()
+
+    def explain(self, n_tokens: int, *, n_alternatives: int, cancel: CancelFlag) -> tuple[TokenChoice, ...]:
+        """Return the last tokens of the last reply, each with what else was likely; fewer where it is cancelled.
+
+        Cache and conversation stay as they were.
+
+        Raises:
+            UsageError: there is no reply yet.
+            DoesNotFitError, TemplateError, NoFiniteLogitsError: why the model cannot say.
+        """
+        self._last_turn()
+        system, turns = self.conversation.system, self.conversation.turns
+        return self._replier.explain(
+            system, turns, self.options, n_tokens, n_alternatives=n_alternatives, cancel=cancel
+        )
 
     def undo(self, n_turns: int = 1) -> tuple[Turn, ...]:
-        """Take back the newest turns; those left out of the prompt come back where there is room again."""
-        self._first_turn = 0
-        return self.conversation.undo(n_turns)
+        """Take back the newest turns; those left out of the prompt come back where there is room again.
+
+        Raises:
+            UsageError: there are not so many.
+            StoreError: the change could not be stored.
+        """
+        before = self.conversation.turns
+        removed = self.conversation.undo(n_turns)
+        self._changed(before)
+        return removed
+
+    def rewind(self, n_turns: int) -> tuple[Turn, ...]:
+        """Keep only the oldest turns and return the others.
+
+        Raises:
+            UsageError: there are not so many.
+            StoreError: the change could not be stored.
+        """
+        before = self.conversation.turns
+        removed = self.conversation.rewind(n_turns)
+        self._changed(before)
+        return removed
 
     def forget(self, n_turns: int = 1) -> tuple[Turn, ...]:
-        """Take out the oldest turns; for the prompt those it had left out already make no difference."""
+        """Take out the oldest turns; for the prompt those it had left out already make no difference.
+
+        Raises:
+            UsageError: there are not so many.
+            StoreError: the change could not be stored.
+        """
+        before = self.conversation.turns
         removed = self.conversation.forget(n_turns)
-        self._first_turn = max(self._first_turn - len(removed), 0)
+        self._changed(before)
         return removed
 
     def leave_out(self, n_turns: int) -> None:
         """Keep the oldest `n_turns` of those in the prompt out of it from now on; the conversation keeps them."""
-        self._first_turn = min(self._first_turn + n_turns, len(self.conversation.turns))
-
-    def count_tokens(self) -> int:
-        """Return how many tokens the conversation takes in a prompt, 0 before its first turn."""
-        n_turns, keep_reasoning = len(self.conversation.turns), self.options.keep_reasoning
-        if n_turns == 0:
-            return 0
-        return len(self._encode(self._first_turn, n_turns, [], keep_reasoning=keep_reasoning))
+        self._replier.first_turn = min(self._replier.first_turn + n_turns, len(self.conversation.turns))
 
     def clear(self) -> None:
         """Begin a new conversation under the same system prompt; a clock in the template moves on."""
         self.conversation.clear()
         self._model.template.new_session()
-        self._first_turn = 0
+        self._replier.first_turn = 0
+        if self.journal is not None:
+            self.journal.begin_anew()
+
+    def start_over(self) -> None:
+        """Begin a new conversation with the system prompt and options the session began with."""
+        self.conversation.system, self.options = self.first_system, self._first_options
+        self.clear()
+
+    def branch_off(self, name: str) -> None:
+        """Begin a branch with the present turns, and go there.
+
+        Raises:
+            UsageError: there is one of that name.
+            StoreError: the change could not be stored.
+        """
+        self.conversation.branch_off(name)
+        self._changed(self.conversation.turns)
+
+    def switch(self, name: str) -> None:
+        """Go to another branch.
+
+        Raises:
+            UsageError: there is none of that name.
+            StoreError: the change could not be stored.
+        """
+        before = self.conversation.turns
+        self.conversation.switch(name)
+        self._changed(before)
+
+    def restore(self, conversation: Conversation) -> None:
+        """Take over a conversation; turns whose ids say something else under this tokenizer get others."""
+        again: dict[int, Turn] = {}  # branches share turns
+        branches = {
+            name: [again.setdefault(id(turn), self._said_again(turn)) for turn in turns]
+            for name, turns in conversation.branches.items()
+        }
+        self.conversation = Conversation(
+            system=conversation.system, branch=conversation.branch, branches=branches
+        )
+        self._replier.begin(self._model)
+
+    def count_text(self, text: str) -> int:
+        """Return how many tokens a text takes, from any thread."""
+        return len(self._model.tokenizer.encode(text))
+
+    def count_tokens(self) -> int:
+        """Return how many tokens the conversation takes in a prompt, 0 before its first turn."""
+        return self._replier.count_tokens(self.conversation.system, self.conversation.turns, self.options)
+
+    def count_by_role(self) -> ContextUse:
+        """Return who said how many of them."""
+        return self._replier.count_by_role(self.conversation.system, self.conversation.turns, self.options)
+
+    def recomputed_after(
+        self,
+        turns: Sequence[Turn],
+        *,
+        system: str | None | Keep = KEEP,
+        model: ChatModel | None = None,
+    ) -> Recompute:
+        """Return how much of these turns, if they were the conversation, the next turn would compute anew.
+
+        An estimate for people, by what the last run left in the cache. `model` is this one with another template.
+
+        Raises:
+            TemplateError: the template refuses these turns.
+        """
+        is_other = system is not KEEP or model is not None
+        return self._replier.recomputed_after(
+            self.conversation.system if system is KEEP else system, turns, self.options,
+            first_turn=0 if is_other else self._first_turn_of(turns, self.conversation.turns), model=model,
+        )  # fmt: skip
+
+    def recomputed_by_retry(self, *, is_same_message: bool) -> Recompute:
+        """Return how much another reply to the last message computes anew; of one that is changed, what is before it.
+
+        Raises:
+            UsageError: there is no turn yet.
+        """
+        following = [self._last_turn().user] if is_same_message else []
+        return self._replier.recomputed_after(
+            self.conversation.system, self.conversation.turns[:-1], self.options,
+            first_turn=self._replier.first_turn, following=following,
+        )  # fmt: skip
+
+    def _first_turn_of(self, turns: Sequence[Turn], before: Sequence[Turn]) -> int:
+        """Return where the prompt of `turns` begins: those it left out stay out while only the oldest go."""
+        n_removed = len(before) - len(turns)
+        is_rest = n_removed >= 0 and tuple(turns) == tuple(before[n_removed:])
+        return max(self._replier.first_turn - n_removed, 0) if is_rest else 0
 
     def _last_turn(self) -> Turn:
         if not self.conversation.turns:
             raise UsageError("there is no reply yet")
         return self.conversation.turns[-1]
 
+    def _said_again(self, turn: Turn) -> Turn:
+        tokenizer = self._model.tokenizer
+        if is_saying(turn.generated, turn.generated_ids, tokenizer, n_known=tokenizer.n_tokens):
+            return turn
+        return replace(turn, generated_ids=ids_saying(turn.generated, (), tokenizer))
+
+    def _changed(self, before: Sequence[Turn] | None = None) -> None:
+        """Note a change; with the turns there were `before` it, no more of them return to the prompt than must."""
+        turns = self.conversation.turns
+        self._replier.first_turn = 0 if before is None else self._first_turn_of(turns, before)
+        if self.journal is not None:
+            self.journal.keep(self.conversation, ended=None)
+
     def _take_turn(
         self,
         user: Message,
+        options: ChatOptions,  # of the whole turn: another thread may change the next one's meanwhile
         cancel: CancelFlag,
         on_event: TurnEventSink,
         *,
         replaces_last: bool = False,
         begun: Turn | None = None,
     ) -> TurnResult:
-        """Generate a reply to `user`, or the rest of `begun`'s, and keep the turn unless nothing came."""
-        options = self.options  # of the whole turn: another thread may change the next one's meanwhile
-        n_turns = len(self.conversation.turns) - replaces_last
-        window = self._fit(user, n_turns, begun, options)
-        if window.n_dropped:
-            on_event(TurnsDropped(window.n_dropped, window.dropped_tokens))
-        n_begun = len(begun.generated_ids) if begun else 0
-        opening_ids = window.prompt_ids[: len(window.prompt_ids) - n_begun]
-        reply = Reply(self._splitter(opening_ids), self._model.tokenizer, on_event, begun)
-        raw = self._generate(window.prompt_ids, cancel, reply, options.completion, begun)
-        turn = reply.finished(user, complete=not raw.reason.is_cut_short)
-        if _came_to_nothing(raw, turn.reply):
-            return TurnResult(None, raw, window.n_dropped, window.dropped_tokens)
-        self._first_turn = window.first_turn
-        turns = (*self.conversation.turns[:n_turns], turn)
-        self._last = Said(
-            self.conversation.system, turns[window.first_turn :], (*opening_ids, *turn.generated_ids)
+        """Have `user` answered, or `begun` continued, and keep the turn unless nothing came."""
+        conversation = self.conversation
+        turns = conversation.turns[: len(conversation.turns) - replaces_last]
+        result = self._replier.reply(
+            conversation.system, turns, user, options, begun=begun, cancel=cancel, on_event=on_event
         )
-        (self.conversation.replace_last if replaces_last else self.conversation.append)(turn)
-        return TurnResult(turn, raw, window.n_dropped, window.dropped_tokens)
-
-    def _generate(
-        self,
-        prompt_ids: Sequence[int],
-        cancel: CancelFlag,
-        reply: Reply,
-        config: CompletionConfig,
-        begun: Turn | None = None,
-    ) -> RawDecodeResult:
-        model = self._model
-        tokenizer = _MidText(model.tokenizer) if begun else model.tokenizer
-        config = replace(config, stop_ids=self._stop_ids)
-        n_positions = len(prompt_ids) + (config.max_new_tokens or 0)
-        model.check_memory(min(n_positions, model.context_length))
-        if config.max_new_tokens == 0:
-            return run_prefill(
-                model.producer, tokenizer, prompt_ids, config,
-                max_context=model.context_length, cancel=cancel, on_progress=reply.take,
-            )  # fmt: skip
-        return run_raw_completion(
-            model.producer, tokenizer, prompt_ids, config,
-            max_context=model.context_length, cancel=cancel, on_progress=reply.take, probe=model.probe,
-            n_begun=len(begun.generated_ids) if begun else 0,
-        )  # fmt: skip
-
-    def _fit(self, user: Message, n_turns: int, begun: Turn | None, options: ChatOptions) -> Window:
-        begun_ids = begun.generated_ids if begun else ()
-
-        def encode(first_turn: int) -> list[int]:
-            ids = self._encode(first_turn, n_turns, [user], keep_reasoning=options.keep_reasoning)
-            return [*ids, *begun_ids]
-
-        return fit_window(
-            encode,
-            first_turn=min(self._first_turn, n_turns),
-            n_turns=n_turns,
-            context_length=self.context_length,
-            max_tokens=options.completion.max_new_tokens,
-            policy=options.on_overflow,
-        )
-
-    def _encode(
-        self, first_turn: int, n_turns: int, following: Sequence[Message], *, keep_reasoning: bool
-    ) -> list[int]:
-        """Return the prompt ids of the turns from `first_turn` to before `n_turns`, and of a message to answer."""
-        model, last = self._model, self._last
-        turns = self.conversation.turns[first_turn:n_turns]
-        conversation = Conversation(system=self.conversation.system, turns=turns)
-        parts: Sequence[PromptPart] | None = None
-        if keep_reasoning:
-            parts = parts_as_generated(
-                conversation, following, model.template, model.reasoning_tags, said=last
-            )
-        if parts is None:
-            messages = [*conversation.messages(), *following]
-            parts = model.template.render(messages, add_generation_prompt=bool(following)).segments
-        return encode_prompt(parts, model.tokenizer, known_ids=last.ids)
-
-    def _splitter(self, opening_ids: Sequence[int]) -> ReasoningSplitter:
-        """Return a splitter that starts inside a thought where the prompt ends with the opening tag."""
-        tags = self._model.reasoning_tags
-        # Enough to spell any tag and the white space after it, however the tokenizer cuts them.
-        ending = self._model.tokenizer.decode(opening_ids[-16:], show_control=True).rstrip()
-        return ReasoningSplitter(tags, inside=tags is not None and ending.endswith(tags.opening))
-
-
-def _stop_ids(model: ChatModel) -> dict[int, StopReason]:
-    """Return the ids that end a reply: those the model names, and those its template ends a turn with."""
-    spellings = model.template.turn_end_spellings()
-    by_template = {model.tokenizer.control_ids[name]: StopReason.END_OF_TURN for name in spellings}
-    return {**by_template, **model.stop_ids}
-
-
-def _came_to_nothing(raw: RawDecodeResult, reply: Message) -> bool:
-    """Whether a reply was cut short before it said anything new, so that no turn is kept for it."""
-    is_cancelled = raw.reason is StopReason.CANCELLED
-    return raw.reason.is_cut_short and (raw.new_tokens == 0 or (is_cancelled and reply.is_empty))
+        if result.turn is None:
+            return result
+        (conversation.replace_last if replaces_last else conversation.append)(result.turn)
+        if self.journal is not None:
+            try:
+                self.journal.keep(conversation, ended=EndedTurn(result.turn, result.raw, options))
+            except StoreError as error:
+                on_event(NotKept(str(error)))
+        return result

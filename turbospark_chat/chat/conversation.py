@@ -1,9 +1,14 @@
-"""A conversation: a system prompt and whole turns, never half a one. Knows no template and no tokenizer."""
+"""A conversation: a system prompt and branches of whole turns, never half a one. Knows no template and no tokenizer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from turbospark_chat.chat.message import Message
+from turbospark_chat.errors import UsageError
+
+MAIN: Final = "main"  # the branch every conversation begins with
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,45 +26,123 @@ class Turn:
 
 
 class Conversation:
-    """Turns in order. Every change swaps one tuple, so a reader on another thread sees all of it or none."""
+    """Turns in order, on the branch in use; other branches wait, and share the turns they began with.
 
-    def __init__(self, *, system: str | None = None, turns: Iterable[Turn] = ()) -> None:
+    Every change swaps one value, so a reader on another thread sees all of it or none.
+    """
+
+    def __init__(
+        self,
+        *,
+        system: str | None = None,
+        turns: Iterable[Turn] = (),
+        branch: str = MAIN,
+        branches: Mapping[str, Iterable[Turn]] = MappingProxyType({}),
+    ) -> None:
+        """Begin on `branch`, with `turns` where `branches`, which are all of them in order, does not name it."""
         self.system = system
-        self._turns = tuple(turns)
+        all_turns = {name: tuple(its_turns) for name, its_turns in branches.items()}
+        all_turns.setdefault(branch, tuple(turns))
+        self._at = branch, all_turns
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch in use."""
+        return self._at[0]
+
+    @property
+    def branches(self) -> Mapping[str, tuple[Turn, ...]]:
+        """The turns of every branch, the one in use among them, by name."""
+        return MappingProxyType(self._at[1])
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """All turns, oldest first."""
-        return self._turns
+        """All turns of the branch in use, oldest first."""
+        branch, branches = self._at
+        return branches[branch]
 
     def messages(self, *, first_turn: int = 0, n_turns: int | None = None) -> list[Message]:
         """Return the system prompt and the messages of the turns from `first_turn` to before `n_turns`."""
         messages = [Message("system", self.system)] if self.system else []
-        for turn in self._turns[first_turn:n_turns]:
+        for turn in self.turns[first_turn:n_turns]:
             messages += [turn.user, turn.reply]
         return messages
 
     def append(self, turn: Turn) -> None:
         """Add a finished turn."""
-        self._turns = (*self._turns, turn)
+        self._replace_turns((*self.turns, turn))
 
     def replace_last(self, turn: Turn) -> None:
         """Put another turn in the last one's place."""
-        self._turns = (*self._turns[:-1], turn)
+        self._replace_turns((*self.turns[:-1], turn))
 
     def undo(self, n_turns: int = 1) -> tuple[Turn, ...]:
-        """Remove and return the newest turns, as many as there are."""
-        keep = max(len(self._turns) - n_turns, 0)
-        removed = self._turns[keep:]
-        self._turns = self._turns[:keep]
+        """Remove and return the newest turns.
+
+        Raises:
+            UsageError: there are not so many.
+        """
+        self._check_count(n_turns, "take back")
+        return self.rewind(len(self.turns) - n_turns)
+
+    def rewind(self, n_turns: int) -> tuple[Turn, ...]:
+        """Keep the oldest turns; remove and return the others.
+
+        Raises:
+            UsageError: there are not so many.
+        """
+        self._check_count(n_turns, "keep")
+        removed = self.turns[n_turns:]
+        self._replace_turns(self.turns[:n_turns])
         return removed
 
     def forget(self, n_turns: int = 1) -> tuple[Turn, ...]:
-        """Remove and return the oldest turns, as many as there are."""
-        removed = self._turns[: max(n_turns, 0)]
-        self._turns = self._turns[len(removed) :]
+        """Remove and return the oldest turns.
+
+        Raises:
+            UsageError: there are not so many.
+        """
+        self._check_count(n_turns, "forget")
+        removed = self.turns[:n_turns]
+        self._replace_turns(self.turns[n_turns:])
         return removed
 
+    def branch_off(self, name: str) -> None:
+        """Begin a branch with the present turns, and go there.
+
+        Raises:
+            UsageError: there is one of that name, or the name is blank.
+        """
+        branch, branches = self._at
+        if not name.strip():
+            raise UsageError("a branch needs a name")
+        if name in branches:
+            raise UsageError(f"there is a branch `{name}` already; `/switch {name}` goes there")
+        self._at = name, {**branches, name: branches[branch]}
+
+    def switch(self, name: str) -> None:
+        """Go to another branch.
+
+        Raises:
+            UsageError: there is none of that name.
+        """
+        _, branches = self._at
+        if name not in branches:
+            known = ", ".join(f"`{branch}`" for branch in branches)
+            raise UsageError(f"there is no branch `{name}`; there is {known}; `/branch {name}` begins it")
+        self._at = name, branches
+
     def clear(self) -> None:
-        """Remove every turn; the system prompt stays."""
-        self._turns = ()
+        """Remove every turn and every other branch; the system prompt stays."""
+        self._at = MAIN, {MAIN: ()}
+
+    def _replace_turns(self, turns: tuple[Turn, ...]) -> None:
+        branch, branches = self._at
+        self._at = branch, {**branches, branch: turns}
+
+    def _check_count(self, n_turns: int, what: str) -> None:
+        n_there = len(self.turns)
+        if n_turns > 0 == n_there:
+            raise UsageError(f"nothing to {what}: there is no turn yet")
+        if not 0 <= n_turns <= n_there:
+            raise UsageError(f"cannot {what} {n_turns} turns: the conversation has {n_there}")

@@ -3,7 +3,7 @@
 Knows the template and the turns, and hands on their ids without looking at them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from turbospark_chat.chat.conversation import Conversation, Turn
@@ -30,7 +30,7 @@ def parts_as_generated(
     conversation: Conversation,
     following: Sequence[Message],
     template: ChatTemplate,
-    tags: ReasoningTags | None,
+    tags: Collection[ReasoningTags | None],
     *,
     said: Said = NOTHING_SAID,
 ) -> Sequence[PromptPart] | None:
@@ -38,6 +38,9 @@ def parts_as_generated(
 
     Each reply follows on what opened it when it was generated. What was `said` already is not taken apart again.
     None where a reply was edited since, and where the template alters replies beyond recognition.
+
+    Args:
+        tags: those by which replies may have been split into thinking and answer.
     """
     turns = conversation.turns
     is_known = (said.system, said.turns) == (conversation.system, turns)
@@ -78,7 +81,8 @@ def _after(prompt: RenderedPrompt, mark: str) -> Sequence[Segment] | None:
     return None
 
 
-def _is_edited(turn: Turn, tags: ReasoningTags | None) -> bool:
+def _is_edited(turn: Turn, tags: Collection[ReasoningTags | None]) -> bool:
     """Whether the reply no longer says what was generated."""
     said = (turn.reply.reasoning or "", turn.reply.content)
-    return all(split(turn.generated, tags, inside=inside) != said for inside in (False, True))
+    ways = ((pair, inside) for pair in tags for inside in (False, True))
+    return all(split(turn.generated, pair, inside=inside) != said for pair, inside in ways)

@@ -9,22 +9,35 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
+from turbospark_chat.chat.reasoning import ReasoningTags
 from turbospark_chat.chat.window import OverflowPolicy
 from turbospark_chat.engine.completion import CompletionConfig
 from turbospark_chat.engine.pacing import PowerProfile
 from turbospark_chat.engine.sampling_config import SETTINGS
 from turbospark_chat.errors import SettingError
 
+_COUNT_OR_NONE = "a whole number, 0 or more, or none"
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """What holds for the next turn."""
+    """What holds for the next turn.
+
+    Raises:
+        SettingError: a value outside its range.
+    """
 
     completion: CompletionConfig = field(default_factory=CompletionConfig)
     on_overflow: OverflowPolicy = OverflowPolicy.DROP
     keep_reasoning: bool = False  # return replies to the prompt exactly as generated, thinking included
+    max_thinking_tokens: int | None = None
+    think_tags: ReasoningTags | None = None  # instead of those that the template mentions
+
+    def __post_init__(self) -> None:
+        """Check what the other values do not check themselves."""
+        if self.max_thinking_tokens is not None and self.max_thinking_tokens < 0:
+            raise SettingError(f"max_thinking_tokens is {self.max_thinking_tokens}: give {_COUNT_OR_NONE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,14 @@ class Option:
     help: str
     parser: Callable[[str], Any]  # a ValueError or KeyError means: not a value of this option
     path: tuple[str, ...]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values there are to choose from, where they are few and words."""
+        if self.values == "on or off":
+            return ("on", "off")
+        prefix = "one of "
+        return tuple(self.values.removeprefix(prefix).split(", ")) if self.values.startswith(prefix) else ()
 
     def read(self, options: ChatOptions) -> object:
         """Return the value in force."""
@@ -144,6 +165,13 @@ def _stop_strings(text: str) -> tuple[str, ...]:
     return (text.replace("\\n", "\n").replace("\\t", "\t"),)
 
 
+def _tags_or_none(text: str) -> ReasoningTags | None:
+    if _is_none(text):
+        return None
+    opening, closing = text.split()
+    return ReasoningTags(opening, closing)
+
+
 def _one_of(kind: type[StrEnum]) -> str:
     return "one of " + ", ".join(kind)
 
@@ -156,7 +184,7 @@ def _rows() -> list[Option]:
     return [
         *sampling,
         Option(
-            "max_tokens", "a whole number, 0 or more, or none",
+            "max_tokens", _COUNT_OR_NONE,
             "Most tokens of a reply; none lets it run to the end of the context.",
             _count_or_none, ("completion", "max_new_tokens"),
         ),
@@ -186,6 +214,16 @@ def _rows() -> list[Option]:
         Option(
             "max_tokens_per_sec", "0.01 to 1000000, or none", "Write at most this many tokens a second.",
             _rate_or_none, ("completion", "max_tokens_per_sec"),
+        ),
+        Option(
+            "max_thinking_tokens", _COUNT_OR_NONE,
+            "End the model's thinking after this many tokens and let it answer; none lets it think on.",
+            _count_or_none, ("max_thinking_tokens",),
+        ),
+        Option(
+            "think_tags", "an opening and a closing tag, such as <think> </think>, or none",
+            "Tags around the model's thinking; none takes those its template mentions.",
+            _tags_or_none, ("think_tags",),
         ),
     ]  # fmt: skip
 

@@ -78,6 +78,11 @@ def ids_saying(text: str, sampled_ids: Sequence[int], tokenizer: PromptTokenizer
     return (*sampled_ids[:end], *encode(text[len(said) :]))
 
 
+def is_saying(text: str, ids: Sequence[int], tokenizer: PromptTokenizer, *, n_known: int) -> bool:
+    """Whether ids, of which a tokenizer knows the first `n_known`, say exactly `text`."""
+    return all(0 <= token_id < n_known for token_id in ids) and tokenizer.decode(ids) == text
+
+
 class _KnownIds:
     """A walk along known ids, part by part, that ends at the first difference."""
 

@@ -1,17 +1,45 @@
-"""Splits a model's thinking from its answer while it streams, by a pair of tags. Knows only text."""
+"""Splits a model's thinking from its answer while it streams, by a pair of tags. Knows only text.
+
+What returns to the prompt: a reply is given back to the template as answer and thinking apart, and templates leave
+the thinking out, so later prompts go without it, and it is computed anew from there. With `keep_reasoning` replies
+return exactly as they were generated, thinking and tags included, and all of them is reused.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-KNOWN_TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<|think|>", "<|/think|>"))
+from turbospark_chat.errors import SettingError
+
+KNOWN_TAGS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<|think|>", "<|/think|>"),
+    ("[THINK]", "[/THINK]"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningTags:
-    """What opens and closes a model's thinking."""
+    """What opens and closes a model's thinking.
+
+    Raises:
+        SettingError: a tag is empty or holds white space.
+    """
 
     opening: str
     closing: str
+
+    def __post_init__(self) -> None:
+        """Check both tags."""
+        for tag in (self.opening, self.closing):
+            if tag.split() != [tag]:
+                raise SettingError(
+                    f"think_tags: {tag!r} is no tag; give two without white space in them, or none"
+                )
+
+    def __str__(self) -> str:
+        """Spell the pair as a user types it."""
+        return f"{self.opening} {self.closing}"
 
 
 def find_tags(template: str) -> ReasoningTags | None:
@@ -42,6 +70,11 @@ class ReasoningSplitter:
         self._state = "answer" if tags is None else "reasoning" if inside else "start"
         self._held = ""
         self._skip_space = tags is not None and inside
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether a thought was opened and is not closed."""
+        return self._state == "reasoning"
 
     def push(self, text: str) -> list[Piece]:
         """Take new text and return what can be told apart so far."""

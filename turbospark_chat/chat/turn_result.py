@@ -4,13 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from turbospark_chat.chat.conversation import Turn
+from turbospark_chat.chat.options import ChatOptions
 from turbospark_chat.engine.completion import RawDecodeResult
 from turbospark_chat.engine.progress import Prefill
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyText:
-    """Text that became visible, maybe none, now that `n_tokens` of the reply were sampled."""
+    """Text that became visible, maybe none, now that the reply has `n_tokens` more than it began with.
+
+    Where there is no text, `is_reasoning` says whether the model is thinking.
+    """
 
     text: str
     is_reasoning: bool
@@ -30,7 +34,18 @@ class TurnsDropped:
         return f"{exchanges} dropped from the prompt to fit the context ({self.n_tokens} tokens)"
 
 
-TurnEvent = Prefill | ReplyText | TurnsDropped
+@dataclass(frozen=True, slots=True)
+class NotKept:
+    """The turn ended, but could not be stored; the chat goes on without."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        """Say it as one line."""
+        return f"this turn is not stored: {self.problem}"
+
+
+TurnEvent = Prefill | ReplyText | TurnsDropped | NotKept
 TurnEventSink = Callable[[TurnEvent], None]
 
 
@@ -42,3 +57,12 @@ class TurnResult:
     raw: RawDecodeResult
     n_dropped_turns: int
     n_dropped_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTurn:
+    """A turn that was just added to the conversation, and how it came about: what a journal keeps."""
+
+    turn: Turn
+    raw: RawDecodeResult
+    options: ChatOptions

@@ -40,6 +40,12 @@ def _is_undescribed(token: int) -> bool:
     return isinstance(token, MediaId) and token.digest is None
 
 
+def common_length(left: Sequence[int], right: Sequence[int]) -> int:
+    """Return how many leading ids two sequences share."""
+    n_both = min(len(left), len(right))
+    return next((position for position in range(n_both) if left[position] != right[position]), n_both)
+
+
 class KvPrefix:
     """The ids the present state was built from, in order.
 
@@ -103,8 +109,4 @@ class KvPrefix:
         """
         if self._tainted or any(_is_undescribed(token) for token in prompt_ids):
             return 0
-        limit = min(len(self._ids), len(prompt_ids) - 1)
-        for position in range(limit):
-            if self._ids[position] != prompt_ids[position]:
-                return position
-        return max(limit, 0)
+        return min(common_length(self._ids, prompt_ids), max(len(prompt_ids) - 1, 0))

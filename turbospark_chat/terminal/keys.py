@@ -1,18 +1,31 @@
-"""What the keys do in the chat; they ask, `KeyActions` does it. `KEY_HELP` is what `/help` shows."""
+"""What the keys do in the chat; they ask, `KeyActions` does it. `KEY_HELP` is what `/help` shows.
 
+Only the chat's own keys are bound here, the same ones in emacs and vi mode; all others are prompt_toolkit's.
+"""
+
+from collections.abc import Callable
 from typing import Protocol
 
-from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, FilterOrBool, emacs_mode, is_searching, vi_navigation_mode
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
+from turbospark_chat.terminal.draft_buffer import DraftBuffer
+
 KEY_HELP = (
     ("Enter", "send the message"),
-    ("Alt-Enter, Ctrl-J", "new line in the message"),
+    ("Ctrl-J, Alt-Enter", "new line in the message (Alt-Enter not in vi mode)"),
     ("Ctrl-C", "stop the reply; otherwise clear the input"),
     ("Ctrl-D", "leave, when the input is empty"),
-    ("Up, Down", "earlier and later inputs"),
+    ("Ctrl-T", "show the model's thinking"),
+    ("Ctrl-G", "while the model thinks: answer now"),
+    ("Tab, Shift-Tab", "complete a command or its argument; go through the choices"),
+    ("Right, Ctrl-E, Ctrl-F", "take the suggestion behind the cursor"),
+    ("Up, Down", "earlier and later inputs; Up first takes back a message that waits"),
+    ("Ctrl-R, Ctrl-S", "search in earlier inputs; Enter takes one, Ctrl-G gives up"),
+    ("Ctrl-X Ctrl-E", "write the message in $VISUAL or $EDITOR (in vi mode `v` too)"),
+    ("Ctrl-_", "undo (in vi mode `u`)"),
+    ("Ctrl-K, Ctrl-U, Ctrl-W, Ctrl-Y", "cut to the end, to the start, the last word; put it back"),
     ("Ctrl-Z", "suspend to the shell"),
 )
 
@@ -20,8 +33,22 @@ KEY_HELP = (
 class KeyActions(Protocol):
     """What the keys ask for."""
 
-    def submit(self, text: str, *, is_pasted: bool) -> None:
-        """Take a whole input; `is_pasted` when it begins with pasted text."""
+    @property
+    def is_asking(self) -> bool:
+        """Whether a question waits: what is typed is its answer, and nothing to remember or to complete."""
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a message waits until the reply has ended."""
+
+    def submit(self, text: str, *, shown: str, is_pasted: bool) -> None:
+        """Take a whole input, which was `shown` with labels for long texts.
+
+        `is_pasted` when it begins with what was pasted or attached.
+        """
+
+    def take_back(self) -> None:
+        """Put the message that waits last back into the input."""
 
     def interrupt(self) -> None:
         """Stop what runs, or clear what is typed."""
@@ -29,76 +56,102 @@ class KeyActions(Protocol):
     def leave(self) -> None:
         """End the chat."""
 
+    def show_thinking(self) -> None:
+        """Show the model's thinking."""
 
-class _PastedStart:
-    """Remembers the paste that the input began with, until the input is empty again."""
-
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer = buffer
-        self._text = ""
-        buffer.on_text_changed += self._look
-
-    def note(self, text: str) -> None:
-        """Take notice of a paste that is about to be inserted."""
-        if self._buffer.cursor_position == 0:
-            self._text = text
-
-    def opens(self, text: str) -> bool:
-        """Whether `text` still begins with that paste."""
-        return self._text != "" and text.startswith(self._text)
-
-    def forget(self) -> None:
-        """Note that the input is empty."""
-        self._text = ""
-
-    def _look(self, buffer: Buffer) -> None:
-        if not buffer.text:
-            self.forget()
+    def answer_now(self) -> None:
+        """Have a model that thinks answer; do nothing where none does."""
 
 
-def make_key_bindings(actions: KeyActions, buffer: Buffer) -> KeyBindings:
-    """Return the bindings for the input `buffer`."""
+def send(actions: KeyActions, buffer: DraftBuffer) -> None:
+    """Submit what the buffer holds, unless it is blank, and remember it, unless it is an answer."""
+    is_answer = actions.is_asking
+    if buffer.draft.strip():
+        shown = buffer.shown
+        text, is_pasted = buffer.take()
+        if not is_answer:
+            buffer.remember(text)
+        actions.submit(text, shown=shown, is_pasted=is_pasted)
+
+
+def make_key_bindings(
+    actions: KeyActions,
+    buffer: DraftBuffer,
+    *,
+    compose: Callable[[], None],
+    is_lent: Callable[[], bool] = lambda: False,
+) -> KeyBindings:
+    """Return the bindings for the input `buffer`.
+
+    `compose` opens its text in an editor; `is_lent` tells whether another program has the terminal meanwhile.
+    """
     bindings = KeyBindings()
+    _bind_typing(bindings, buffer)
+    _bind_completion(bindings, buffer)
+    _bind_ends(bindings, actions, buffer, is_lent=is_lent)
+    _bind_thinking(bindings, actions, buffer)
+    _bind_editor(bindings, compose)
+    return bindings
+
+
+def _bind_typing(bindings: KeyBindings, buffer: DraftBuffer) -> None:
+    _bind(bindings, "enter", do=buffer.validate_and_handle, when=~is_searching)
+    _bind(bindings, "c-j", do=lambda: buffer.insert_text("\n"), when=~is_searching)
+    # Not in vi mode: Escape alone would have to wait there for what follows.
+    _bind(bindings, "escape", "enter", do=lambda: buffer.insert_text("\n"), when=emacs_mode & ~is_searching)
+    # The mouse is never asked for: what looks like its report is pasted colour codes, and is passed over.
+    _bind(bindings, Keys.Vt100MouseEvent, do=lambda: None)
+
+    @bindings.add(Keys.BracketedPaste, filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        buffer.insert_paste(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _bind_completion(bindings: KeyBindings, buffer: DraftBuffer) -> None:
+    def take_choice() -> None:
+        buffer.complete_state = None
+
+    is_chosen = Condition(
+        lambda: buffer.complete_state is not None and buffer.complete_state.complete_index is not None
+    )
+    _bind(bindings, "enter", do=take_choice, when=is_chosen & ~is_searching)
+    _bind(bindings, "c-g", do=buffer.cancel_completion, when=_is_completing(buffer) & ~is_searching)
+
+
+def _bind_ends(
+    bindings: KeyBindings, actions: KeyActions, buffer: DraftBuffer, *, is_lent: Callable[[], bool]
+) -> None:
     is_empty = Condition(lambda: not buffer.text)
-    pasted_start = _PastedStart(buffer)
-
-    @bindings.add("enter")
-    def _(event: KeyPressEvent) -> None:
-        text = buffer.text
-        if text.strip():
-            is_pasted = pasted_start.opens(text)
-            buffer.append_to_history()
-            buffer.reset()
-            pasted_start.forget()
-            actions.submit(text, is_pasted=is_pasted)
-
-    @bindings.add("escape", "enter")
-    @bindings.add("c-j")
-    def _(event: KeyPressEvent) -> None:
-        buffer.insert_text("\n")
-
-    @bindings.add(Keys.BracketedPaste)
-    def _(event: KeyPressEvent) -> None:
-        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-        pasted_start.note(text)
-        buffer.insert_text(text)
-
-    @bindings.add(Keys.Vt100MouseEvent)
-    def _(event: KeyPressEvent) -> None:
-        # The mouse is never asked for: what looks like its report is pasted colour codes, and is passed over.
-        return
-
-    @bindings.add("c-c")
-    @bindings.add("<sigint>")
-    def _(event: KeyPressEvent) -> None:
-        actions.interrupt()
-
-    @bindings.add("c-d", filter=is_empty)
-    def _(event: KeyPressEvent) -> None:
-        actions.leave()
+    _bind(bindings, "c-c", do=actions.interrupt, when=~is_searching)
+    _bind(
+        bindings, "<sigint>", do=actions.interrupt, when=~Condition(is_lent)
+    )  # an editor's Ctrl-C is its own
+    _bind(bindings, "c-d", do=actions.leave, when=is_empty & ~is_searching)
+    _bind(
+        bindings,
+        "up",
+        do=actions.take_back,
+        when=is_empty & Condition(lambda: actions.has_waiting) & ~is_searching,
+    )
 
     @bindings.add("c-z")
     def _(event: KeyPressEvent) -> None:
         event.app.suspend_to_background()
 
-    return bindings
+
+def _bind_thinking(bindings: KeyBindings, actions: KeyActions, buffer: DraftBuffer) -> None:
+    _bind(bindings, "c-t", do=actions.show_thinking, when=~is_searching)
+    _bind(bindings, "c-g", do=actions.answer_now, when=~_is_completing(buffer) & ~is_searching)
+
+
+def _bind_editor(bindings: KeyBindings, compose: Callable[[], None]) -> None:
+    _bind(bindings, "c-x", "c-e", do=compose, when=~is_searching)
+    _bind(bindings, "v", do=compose, when=vi_navigation_mode & ~is_searching)
+
+
+def _bind(bindings: KeyBindings, *keys: str, do: Callable[[], None], when: FilterOrBool = True) -> None:
+    bindings.add(*keys, filter=when)(lambda event: do())
+
+
+def _is_completing(buffer: DraftBuffer) -> Condition:
+    return Condition(lambda: buffer.complete_state is not None)

@@ -23,8 +23,14 @@ class LiveText:
 
     @property
     def row(self) -> str:
-        """The row being written."""
-        return _text(self._graphemes)
+        """The row being written, without spaces at its end: one past the margin would begin another."""
+        return _text(self._graphemes).rstrip(" ")
+
+    def fork(self) -> "LiveText":
+        """Return a copy that goes its own way."""
+        fork = LiveText()
+        fork._graphemes, fork._cells = self._graphemes.copy(), self._cells
+        return fork
 
     def push(self, text: str, *, width: int) -> str:
         """Add text; return the rows that are finished, each ending in a newline, or nothing.
@@ -53,10 +59,13 @@ class LiveText:
         last = self._graphemes[-1][0] if self._graphemes else ""
         if character == last == " " and self._cells > width:
             return
-        if last and _joins(last, character):
-            self._cells -= self._graphemes.pop()[1]
-            character = last + character
-        cells = split_graphemes(character)[1]
+        if character.isascii():  # joins nothing before it
+            cells = 1
+        else:
+            if last and _joins(last, character):
+                self._cells -= self._graphemes.pop()[1]
+                character = last + character
+            cells = split_graphemes(character)[1]
         self._graphemes.append((character, cells))
         self._cells += cells
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked and what follows. `typed` is what stood in the input when it came up."""
+    """What is asked and what follows."""
 
     prompt: str
     if_yes: Callable[[], None]
     if_no: Callable[[], None]
-    typed: str
 
 
 def parse_answer(text: str) -> bool | None:

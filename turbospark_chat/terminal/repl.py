@@ -1,56 +1,45 @@
-"""The chat at a terminal: inputs become turns on the model's thread, their events become screen text.
+"""The chat at a terminal: what keys ask for becomes turns and commands, what happens becomes screen text.
 
-Knows the session and the screen; the model only as a thread that takes jobs. A turn that fails gives its message
-back to the input, and the chat goes on.
+Puts the screen's parts together; the turns themselves are the desk's. Whatever goes wrong, the chat goes on.
 """
 
 import asyncio
 import contextlib
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import TextIO
 
 from prompt_toolkit.output import Output
-from rich.console import RenderableType
 from rich.text import Text
 
+from turbospark_chat.chat.archive import ConversationArchive
+from turbospark_chat.chat.attachment import Attachment
 from turbospark_chat.chat.chat_session import ChatSession
-from turbospark_chat.chat.turn_result import ReplyText, TurnEvent, TurnEventSink, TurnResult
-from turbospark_chat.chat.window import OverflowPolicy, WindowOverflowError
-from turbospark_chat.engine.completion import RawDecodeResult, StopReason
-from turbospark_chat.engine.model_thread import Job, ModelThread
+from turbospark_chat.chat.conversation import MAIN
+from turbospark_chat.engine.model_thread import ModelThread
 from turbospark_chat.engine.pressure import PressureProbe
-from turbospark_chat.engine.raw_completion import CancelFlag
-from turbospark_chat.errors import TurboSparkError, UsageError
+from turbospark_chat.errors import UsageError
 from turbospark_chat.settings import Locations
-from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.bar_painter import BarPainter
-from turbospark_chat.terminal.commands import Command, parse_command
-from turbospark_chat.terminal.frame_pacer import FRAME_SECONDS, FramePacer
+from turbospark_chat.terminal.commands.command import Command, paths
+from turbospark_chat.terminal.commands.context import Models
+from turbospark_chat.terminal.commands.table import COMMANDS, parse_command
+from turbospark_chat.terminal.completer import CommandCompleter
+from turbospark_chat.terminal.display import Display
+from turbospark_chat.terminal.draft_buffer import Draft
+from turbospark_chat.terminal.draft_counter import DraftCounter
+from turbospark_chat.terminal.frame_pacer import FramePacer
 from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.input_history import JsonLinesHistory
 from turbospark_chat.terminal.question import Question, parse_answer
+from turbospark_chat.terminal.repl_context import ReplContext
 from turbospark_chat.terminal.reply_stream import ReplyStream
 from turbospark_chat.terminal.screen import Screen
+from turbospark_chat.terminal.screen_writer import PROMPT, ScreenWriter
 from turbospark_chat.terminal.status_bar import StatusSnapshot
-from turbospark_chat.terminal.totals import Totals
-from turbospark_chat.terminal.turn_view import TurnView
+from turbospark_chat.terminal.turn_desk import TurnDesk
 from turbospark_chat.terminal.vitals import VitalsMonitor
-
-Generate = Callable[[CancelFlag, TurnEventSink], TurnResult]
-
-
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """The turn under way. `message` returns to the input if nothing comes of it."""
-
-    job: Job[TurnEvent, TurnResult]
-    view: TurnView
-    message: str
-    generate: Generate
 
 
 class Repl:
@@ -61,27 +50,23 @@ class Repl:
         session: ChatSession,
         thread: ModelThread,
         *,
-        model_name: str,
+        archive: ConversationArchive,
+        models: Models,
         locations: Locations,
         output: Output,
-        is_colored: bool,
+        display: Display,
         probe: PressureProbe | None,
         reply_stream: TextIO | None = None,
+        is_vi: bool = False,
+        has_bar: bool = True,
         is_debug: bool = False,
     ) -> None:
-        self._session, self._thread = session, thread
-        self._model_name = " ".join(harmless(model_name).split())
-        self._painter = Painter(color=is_colored)
-        self._bar = BarPainter(self._painter, clock=time.monotonic)
-        self._reply_stream = None if reply_stream is None else ReplyStream(reply_stream)
-        self._is_debug = is_debug
+        self._session, self._thread, self._models = session, thread, models
+        self._bar = BarPainter(display.painter, clock=time.monotonic)
         self._vitals = VitalsMonitor(probe, on_change=lambda: self._screen.invalidate())
-        self._totals = Totals()
-        self._context_used = 0
-        self._last: RawDecodeResult | None = None  # the turn that the bar describes
-        self._running: _Running | None = None
-        self._queued: deque[str] = deque()
+        self._drafts = DraftCounter(session.count_text, on_change=lambda: self._screen.invalidate())
         self._question: Question | None = None
+        self._draft: Draft | None = None  # set aside for the question
         self._has_hinted = False  # how to leave, since the last input
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
@@ -89,25 +74,40 @@ class Repl:
         self._notices: deque[Text] = deque()
         self._screen = Screen(
             self,
-            live_text=lambda: self._running.view.live if self._running else "",
-            prompt=lambda: self._question.prompt if self._question else "> ",
+            live_text=lambda width, height: self._desk.live(width, height),
+            prompt=lambda: self._question.prompt if self._question else PROMPT,
             status=self._draw_status,
             history=JsonLinesHistory(locations.history_file, on_problem=self.warn),
+            completer=CommandCompleter(COMMANDS, lambda: self._context, paths=paths),
             output=output,
-            on_error=self._show_error,
+            on_error=lambda error: self._writer.show_error(error),
+            is_vi=is_vi,
+            has_bar=has_bar,
         )
+        self._writer = ScreenWriter(self._screen, display.painter, is_debug=is_debug)
+        self._desk = TurnDesk(
+            session, thread, self._screen, self._writer, display,
+            wake=self._wake, ask=self._ask,
+            reply_stream=None if reply_stream is None else ReplyStream(reply_stream),
+        )  # fmt: skip
+        self._context = ReplContext(
+            session, self._desk, self._screen, self._writer, display,
+            archive=archive, models=models, draw_bar=self._draw_status, leave=self.leave,
+        )  # fmt: skip
 
-    def run(self) -> int:
+    def run(self, *, attachments: Sequence[Attachment] = ()) -> int:
         """Chat until the user leaves; return the exit code."""
-        greeting = f"{self._model_name}, context {self._session.context_length} tokens; /help lists commands"
+        length = self._session.context_length
+        greeting = f"{harmless(self._models.current)}, context {length} tokens; /help lists commands"
         self._notices.appendleft(Text(greeting, "notice"))
+        self._attachments = attachments
         self._vitals.start()
         try:
             return asyncio.run(self._screen.run(self._begin))
         finally:
             self._vitals.close()
-            if self._running is not None:
-                self._running.job.cancel()
+            self._drafts.close()
+            self._desk.cancel()
             self._thread.close()
 
     def warn(self, line: str) -> None:
@@ -117,103 +117,101 @@ class Repl:
 
     # What keys ask for
 
-    def submit(self, text: str, *, is_pasted: bool) -> None:
-        """Take a whole input: an answer, a command or a message. What fails stays in the input."""
+    @property
+    def is_asking(self) -> bool:
+        """Whether a question waits for its answer."""
+        return self._question is not None
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a message waits until the reply has ended."""
+        return self._desk.has_waiting
+
+    def submit(self, text: str, *, shown: str, is_pasted: bool) -> None:
+        """Take a whole input: an answer, a command or a message."""
         self._has_hinted = False
         if self._question is not None:
-            is_yes = parse_answer(text)
-            if is_yes is None:
-                self._screen.input_text = text
-            else:
-                self._answer(self._question, is_yes=is_yes)
+            self._take_answer(self._question, text)
             return
         try:
             parsed = None if is_pasted else parse_command(text)
             if parsed is None:
-                self._send(text.strip("\n"))
+                self._desk.send(text.strip("\n"), shown=shown.strip("\n"))
             else:
-                self._say(f"> {text.strip()}", "message")
-                self._run_command(*parsed)
-        except Exception as error:  # whatever it was, the chat and the input survive it
-            self._show_error(error)
-            self._screen.input_text = text
+                self._run_command(text.strip(), *parsed)
+        except Exception as error:  # whatever it was, the chat survives it
+            self._writer.show_error(error)
 
     def interrupt(self) -> None:
         """Stop the reply, or clear the input, or say how to leave."""
         if self._question is not None:
             self._answer(self._question, is_yes=False)
-        elif self._running is not None:
-            self._running.job.cancel()
-        elif self._screen.input_text:
+        elif self._desk.is_busy:
+            self._desk.cancel()
+        elif self._screen.draft:
             self._screen.input_text = ""
         elif not self._has_hinted:
             self._has_hinted = True
-            self._say("Ctrl-D or /exit leaves", "notice")
+            self._writer.say("Ctrl-D or /exit leaves", "notice")
 
     def leave(self) -> None:
         """End the chat."""
-        if self._running is not None:
-            self._running.job.cancel()
-            if row := self._running.view.finish():
-                self._screen.write_above(row)
+        self._desk.finish_now()
         self._screen.close(0)
 
-    # What commands ask for
+    def show_thinking(self) -> None:
+        """Show what the model thinks, or thought."""
+        self._desk.show_thinking()
 
-    @property
-    def session(self) -> ChatSession:
-        """The conversation and its options."""
-        return self._session
+    def answer_now(self) -> None:
+        """Have the model stop thinking and answer."""
+        self._session.answer_now()
 
-    def show(self, content: RenderableType) -> None:
-        """Print above the input."""
-        self._screen.write_above(self._painter.render(content, width=self._screen.size.columns) + "\n")
+    def take_back(self) -> None:
+        """Put the message that waits last back into the input."""
+        self._screen.input_text = self._desk.take_back()
 
-    def statistics(self) -> RenderableType:
-        """Return what the turns so far cost."""
-        return self._totals.table()
-
-    def retry(self) -> None:
-        """Start answering the last message again."""
-        self._start("", lambda cancel, sink: self._session.retry(cancel=cancel, on_event=sink))
-
-    def continue_reply(self) -> None:
-        """Start going on with the last reply."""
-        self._start("", lambda cancel, sink: self._session.continue_reply(cancel=cancel, on_event=sink))
-
-    def conversation_changed(self) -> None:
-        """Note that turns were taken away."""
-        self._context_used = self._session.count_tokens()
-        self._last = None  # what it says of the context is no longer so
-        self._screen.invalidate()
-
-    def _run_command(self, command: Command, argument: str) -> None:
-        if command.needs_idle and self._running is not None:
+    def _run_command(self, line: str, command: Command, argument: str) -> None:
+        if command.needs_idle and self._desk.is_busy:
+            self._screen.input_text = line
             raise UsageError(f"`/{command.name}` has to wait until the reply has ended; Ctrl-C stops it")
-        command.run(self, argument)
+        self._writer.show_message(line)
+        command.run(self._context, argument)
 
-    def _say(self, text: str, style: str) -> None:
-        self.show(Text(harmless(text), style))
+    # Questions
 
-    # Turns
+    def _ask(self, question: Question) -> None:
+        self._question = question
+        self._draft = self._screen.set_aside()
 
-    def _send(self, message: str) -> None:
-        if self._running is not None:
-            self._queued.append(message)
-            self._screen.invalidate()
-            return
-        self._say("> " + message.replace("\n", "\n  "), "message")
-        self._start(message, lambda cancel, sink: self._session.send(message, cancel=cancel, on_event=sink))
+    def _take_answer(self, question: Question, text: str) -> None:
+        is_yes = parse_answer(text)
+        if is_yes is None:
+            self._screen.input_text = text
+        else:
+            self._answer(question, is_yes=is_yes)
 
-    def _start(self, message: str, generate: Generate) -> None:
-        job = self._thread.submit(generate, wake=self._wake)
-        self._running = _Running(job, TurnView(self._painter, clock=time.monotonic), message, generate)
-        self._screen.invalidate()
+    def _answer(self, question: Question, *, is_yes: bool) -> None:
+        self._question = None
+        if self._draft is not None:
+            self._screen.bring_back(self._draft)
+        (question.if_yes if is_yes else question.if_no)()
+        self._desk.go_on()
+
+    # What happens
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._watcher = loop.create_task(self._watch())
         self._woken.set()
+        for attachment in self._attachments:
+            self._context.attach(attachment.name, attachment.text)
+        if self._session.conversation.turns:
+            loop.call_soon(self._show_resumed)
+
+    def _show_resumed(self) -> None:
+        self._context.show_turns()
+        self._desk.conversation_changed()
 
     def _wake(self) -> None:
         """Have the screen's thread look for events; the model's thread calls this.
@@ -235,114 +233,27 @@ class Repl:
                     pacer.wake()
                 self._woken.clear()
                 self._is_waking = False  # before looking: what happens from here on wakes it again
-                while self._notices:
-                    self.show(self._notices.popleft())
-                if self._running is not None:
-                    await self._carry(self._running)
+                await self._desk.carry()
+                while self._notices and not self._desk.is_busy:  # not in the middle of a reply
+                    self._writer.show(self._notices.popleft())
                 await asyncio.sleep(pacer.rest())
         except Exception as error:  # such as a reader of the replies who has gone
             self._screen.fail(error)
 
-    async def _carry(self, running: _Running) -> None:
-        is_finished = running.job.is_finished  # asked before draining: nothing comes after it
-        finished = "".join(self._take(event, running.view) for event in running.job.drain())
-        if is_finished:
-            finished += running.view.finish()
-        if finished:
-            self._screen.write_above(finished)
-        self._screen.invalidate()
-        if is_finished:
-            if self._reply_stream is not None and self._reply_stream.end():
-                await asyncio.sleep(FRAME_SECONDS)  # its reader may write to this terminal
-                self._screen.come_back()
-            self._running = None
-            self._end(running)
-
-    def _take(self, event: TurnEvent, view: TurnView) -> str:
-        """Return what goes above the input; the answer goes, as it is, to the other stream where there is one."""
-        if self._reply_stream is not None and isinstance(event, ReplyText) and not event.is_reasoning:
-            if event.text:
-                if self._reply_stream.is_pipe:
-                    self._screen.stand_aside()
-                self._reply_stream.write(event.text)
-            event = replace(event, text="")
-        return view.take(event, width=self._screen.size.columns)
-
-    def _end(self, running: _Running) -> None:
-        try:
-            result = running.job.result()
-        except WindowOverflowError as error:
-            self._overflow(error, running)
-        except Exception as error:  # whatever it was, the chat and the message survive it
-            self._show_error(error)
-            self._give_back(running.message)
-        else:
-            self._finish_turn(result, running.message)
-        if self._queued and self._question is None:
-            self._send(self._queued.popleft())
-
-    def _finish_turn(self, result: TurnResult, message: str) -> None:
-        self._totals.add(result.raw)
-        self._last = result.raw
-        self._context_used = result.raw.kv_position
-        if result.turn is None:
-            is_cancelled = result.raw.reason is StopReason.CANCELLED
-            self._say(
-                "stopped before the reply began" if is_cancelled else "no reply: max_tokens is 0", "notice"
-            )
-            self._give_back(message)
-        elif result.raw.reason is StopReason.CANCELLED:
-            self._say("[stopped; `/continue` goes on]", "notice")
-            self._give_back("")
-        elif result.raw.reason is StopReason.MAX_TOKENS:
-            self._say(f"[reached the limit of {result.raw.new_tokens} tokens; `/continue` goes on]", "notice")
-        elif not result.turn.reply.content:
-            self._say("[empty reply]", "notice")
-
-    def _give_back(self, message: str) -> None:
-        """Put a message nothing came of, and those queued behind it, before what is typed now."""
-        texts = [text for text in (message, *self._queued) if text]
-        self._queued.clear()
-        if texts:
-            typed = self._screen.input_text
-            self._screen.input_text = "\n".join([*texts, typed] if typed else texts)
-
-    def _overflow(self, error: WindowOverflowError, running: _Running) -> None:
-        self._show_error(error)
-        if error.n_droppable == 0 or self._session.options.on_overflow is not OverflowPolicy.ASK:
-            self._give_back(running.message)
-            return
-
-        def drop_and_start_again() -> None:
-            self._session.leave_out(error.n_droppable)
-            self._start(running.message, running.generate)
-
-        oldest = "exchange" if error.n_droppable == 1 else f"{error.n_droppable} exchanges"
-        self._question = Question(
-            prompt=f"leave out the oldest {oldest}? y/n ",
-            if_yes=drop_and_start_again,
-            if_no=lambda: self._give_back(running.message),
-            typed=self._screen.input_text,
-        )
-        self._screen.input_text = ""
-
-    def _answer(self, question: Question, *, is_yes: bool) -> None:
-        self._question = None
-        self._screen.input_text = question.typed
-        (question.if_yes if is_yes else question.if_no)()
-
-    def _show_error(self, error: BaseException) -> None:
-        if self._is_debug:
-            self._say("".join(traceback.format_exception(error)).rstrip(), "error")
-        expected = isinstance(error, TurboSparkError)
-        text = str(error) if expected else f"{type(error).__name__}: {error}; run with `--debug` for where"
-        self._say(f"error: {text}", "error")
-
     def _draw_status(self, width: int) -> str:
-        activity, used = None, self._context_used
-        if self._running is not None:
-            activity = replace(self._running.view.activity, n_queued=len(self._queued))
+        activity, used = self._desk.activity, self._desk.context_used
+        if activity is not None:
             used = activity.prefill_done + activity.n_tokens or used
-        length = self._session.context_length
-        status = StatusSnapshot(self._model_name, length, used, self._vitals.latest, self._last, activity)
+        branch = self._session.conversation.branch
+        status = StatusSnapshot(
+            " ".join(harmless(self._models.current).split()),
+            self._session.context_length,
+            used,
+            self._vitals.latest,
+            self._desk.last,
+            activity,
+            draft_tokens=self._drafts.tokens(draft) if (draft := self._screen.draft) else None,
+            branch=branch if branch != MAIN else "",
+            vi_mode=self._screen.vi_mode,
+        )
         return self._bar.draw(status, width)

@@ -1,5 +1,6 @@
 """The status bar: a snapshot of live values, and how it is drawn in a given width. Paints nothing itself."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -10,7 +11,8 @@ from turbospark_chat.terminal.vitals import Vitals
 
 SEPARATOR = " · "
 _FEW_TOKENS = 16
-MAX_ROWS = 2
+N_ROWS = 2  # always: a bar that grows and shrinks makes everything above it jump
+HINT = "Enter sends · Ctrl-J begins a new line · /help lists commands"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,9 @@ class StatusSnapshot:
     vitals: Vitals
     last: RawDecodeResult | None = None
     activity: Activity | None = None
+    draft_tokens: int | None = None  # of what is typed; None for nothing
+    branch: str = ""  # empty on the only one
+    vi_mode: str = ""
 
 
 def rate_text(rate: float | None) -> str:
@@ -64,24 +69,32 @@ def size_text(n_bytes: int) -> str:
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
 
 
-def status_fields(status: StatusSnapshot) -> list[Text]:
-    """Return the bar's fields in order, the most important first."""
+def standing_fields(status: StatusSnapshot) -> list[Text]:
+    """Return what is so whatever the turns do, the most important first."""
     used, length = status.context_used, status.context_length
-    nearly_full = used > length * 0.9
+    draft = status.draft_tokens
+    nearly_full = used + (draft or 0) > length * 0.9
     fields = [
         Text(status.model, "bar.model"),
         Text(f"ctx {used}/{length}, {length - used} left", "bar.warn" if nearly_full else ""),
     ]
-    if status.activity is not None:
-        fields += _activity_fields(status.activity)
-    elif status.last is not None:
-        fields += _last_turn_fields(status.last)
+    if draft is not None:
+        fields.append(Text(f"draft {draft}", "bar.warn" if used + draft > length else ""))
     pressure = status.vitals.memory_pressure
     styles = {MemoryPressure.WARN: "bar.warn", MemoryPressure.CRITICAL: "bar.critical"}
-    fields.append(
-        Text(f"mem {pressure.label} {size_text(status.vitals.resident_bytes)}", styles.get(pressure, ""))
-    )
-    return fields
+    memory = f"mem {pressure.label} {size_text(status.vitals.resident_bytes)}"
+    fields.append(Text(memory, styles.get(pressure, "")))
+    names = [f"branch {status.branch}"] if status.branch else []
+    return [*fields, *(Text(name) for name in (*names, status.vi_mode) if name)]
+
+
+def turn_fields(status: StatusSnapshot) -> list[Text]:
+    """Return what the turn under way does, or what the last one did."""
+    if status.activity is not None:
+        return _activity_fields(status.activity)
+    if status.last is not None:
+        return _last_turn_fields(status.last)
+    return [Text(hint) for hint in HINT.split(SEPARATOR)]
 
 
 def _activity_fields(activity: Activity) -> list[Text]:
@@ -133,17 +146,17 @@ def _last_turn_fields(last: RawDecodeResult) -> list[Text]:
 
 
 def draw_status(status: StatusSnapshot, width: int) -> Text:
-    """Return the bar for `width` columns: fields whole, in at most two rows, the last ones left out where they must."""
-    rows = [Text(style="bar")]
-    for field in status_fields(status):
-        needed = field.cell_len + (len(SEPARATOR) if rows[-1].plain else 0)
-        if rows[-1].plain and rows[-1].cell_len + needed > width:
-            if len(rows) == MAX_ROWS:
-                break
-            rows.append(Text(style="bar"))
-        if rows[-1].plain:
-            rows[-1].append(SEPARATOR)
-        rows[-1].append_text(field)
-    for row in rows:
-        row.truncate(max(width, 1), overflow="ellipsis")  # a number cut short would read as another number
+    """Return the bar for `width` columns: two rows, of each the fields that fit whole, at least the first."""
+    rows = [_row(fields, width) for fields in (standing_fields(status), turn_fields(status))]
     return Text("\n").join(rows)
+
+
+def _row(fields: Sequence[Text], width: int) -> Text:
+    row = Text(style="bar")
+    for field in fields:
+        separator = SEPARATOR if row.plain else ""
+        if row.plain and row.cell_len + len(separator) + field.cell_len > width:
+            break
+        row.append(separator).append_text(field)
+    row.truncate(max(width, 1), overflow="ellipsis")  # a number cut short would read as another number
+    return row

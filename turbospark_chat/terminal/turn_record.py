@@ -1,16 +1,26 @@
-"""A turn as one JSON object: what scripts read."""
+"""A turn as a JSON object: what scripts read."""
 
-import json
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from turbospark_chat.chat.turn_result import TurnResult
 
 
-def turn_record(result: TurnResult, *, model: str, arithmetic: str) -> str:
-    """Return the object as one line. A turn cancelled before its first token has an empty reply."""
+@dataclass(frozen=True, slots=True)
+class TurnOrigin:
+    """What answered a turn, and where the turn stands; both None outside a conversation, or where none is stored."""
+
+    model: str
+    arithmetic: str
+    conversation_id: int | None = None
+    turn: int | None = None  # from 1, as `/history` numbers them
+
+
+def turn_record(result: TurnResult, origin: TurnOrigin) -> dict[str, Any]:
+    """Return the object. A turn cancelled before its first token has an empty reply and no number."""
     raw, turn = result.raw, result.turn
-    record = {
-        "model": model,
-        "arithmetic": arithmetic,
+    return {
+        **asdict(origin),
         "reply": turn.reply.content if turn else "",
         "reasoning": turn.reply.reasoning if turn else None,
         "reason": raw.reason,
@@ -28,4 +38,3 @@ def turn_record(result: TurnResult, *, model: str, arithmetic: str) -> str:
         "dropped_turns": result.n_dropped_turns,
         "dropped_tokens": result.n_dropped_tokens,
     }
-    return json.dumps(record, ensure_ascii=False)

@@ -3,25 +3,38 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from turbospark_chat.chat.turn_result import ReplyText, TurnEvent
+from turbospark_chat.chat.turn_result import NotKept, ReplyText, TurnEvent
 from turbospark_chat.engine.progress import Prefill
 from turbospark_chat.terminal.ansi import Painter
+from turbospark_chat.terminal.code_painter import COLOR_THEME
 from turbospark_chat.terminal.harmless import harmless
-from turbospark_chat.terminal.live_text import LiveText
+from turbospark_chat.terminal.interface_options import Thinking
+from turbospark_chat.terminal.reply_view import ReplyView
 from turbospark_chat.terminal.status_bar import Activity
+from turbospark_chat.terminal.thinking import ThinkingView
 
 FIRST_LOOK_SECONDS = 0.02  # tokens seen within it came together, and how long they took is not known
+LIVE_ROWS = 10  # that a block may take while it is written, where the caller says nothing
 
 
 class TurnView:
     """Sorts a turn's events for the screen. `clock` gives seconds."""
 
-    def __init__(self, painter: Painter, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        painter: Painter,
+        *,
+        clock: Callable[[], float],
+        is_markdown: bool = False,
+        thinking: Thinking = Thinking.SHOW,
+        code_theme: str = COLOR_THEME,
+    ) -> None:
         self._painter, self._clock = painter, clock
         self._started = clock()
         self._first_token_at: float | None = None
-        self._live = LiveText()
-        self._in_reasoning = False
+        self._width = 80  # of the last event
+        self._reply = ReplyView(painter, is_markdown=is_markdown, code_theme=code_theme)
+        self._thinking = ThinkingView(painter, mode=thinking, clock=clock)
         self._activity = Activity()
 
     @property
@@ -30,46 +43,60 @@ class TurnView:
         return self._activity
 
     @property
-    def live(self) -> str:
-        """The row being written, styled."""
-        return self._styled(self._live.row)
+    def thinking_text(self) -> str:
+        """All that was thought so far."""
+        return self._thinking.text
 
-    def take(self, event: TurnEvent, *, width: int) -> str:
+    @property
+    def live(self) -> str:
+        """The last live row, as wide as the last event's screen."""
+        return self.live_text(width=self._width, height=1)
+
+    def live_text(self, *, width: int, height: int) -> str:
+        """Return what is being written, styled: at most `height` rows, without a last newline."""
+        if self._thinking.is_open:
+            return self._thinking.live(width=width)
+        return self._reply.live(width=width, height=height)
+
+    def take(self, event: TurnEvent, *, width: int, height: int = LIVE_ROWS) -> str:
         """Handle an event; return text that is finished, each line whole, or nothing."""
+        self._width = width
         if isinstance(event, Prefill):
             self._activity = replace(
                 self._activity, prefill_done=event.done, prefill_total=event.total, reused=event.reused,
                 prefill_seconds=self._clock() - self._started,
             )  # fmt: skip
-        elif isinstance(event, ReplyText):
-            return self._take_text(event, width=width)
-        else:
-            return self._painter.style(str(event), "notice") + "\n"
-        return ""
+            return ""
+        if isinstance(event, ReplyText):
+            return self._take_text(event, width=width, height=height)
+        style = "bar.warn" if isinstance(event, NotKept) else "notice"
+        return self._painter.style(harmless(str(event)), style) + "\n"
 
-    def finish(self) -> str:
-        """Return the reply's last row, if it has one."""
-        row = self._styled(self._live.finish())
-        return row + "\n" if row else ""
+    def finish(self, *, width: int | None = None) -> str:
+        """Return what was still being written."""
+        width = width or self._width
+        return self._thinking.end(width=width) + self._reply.finish(width=width)
 
-    def _take_text(self, event: ReplyText, *, width: int) -> str:
+    def open_thinking(self, *, width: int) -> str:
+        """Show this turn's thinking from now on; return the finished rows of what was thought so far."""
+        return self._thinking.open(width=width)
+
+    def _take_text(self, event: ReplyText, *, width: int, height: int) -> str:
+        n_new = event.n_tokens - self._activity.n_tokens
+        self._count(event.n_tokens)
+        if event.is_reasoning if event.text else self._thinking.is_open:
+            finished = "" if self._thinking.is_open else self._reply.finish(width=width)
+            return finished + self._thinking.push(event.text, n_tokens=n_new, width=width)
+        finished = ""
+        if self._thinking.is_open:
+            finished = self._thinking.end(width=width) + ("\n" if self._thinking.is_shown else "")
+        return finished + self._reply.push(event.text, width=width, height=height)
+
+    def _count(self, n_tokens: int) -> None:
         now = self._clock()
         if self._first_token_at is None:
             self._first_token_at = now
-        self._activity = replace(
-            self._activity, n_tokens=event.n_tokens, decode_seconds=now - self._first_token_at
-        )
-        if now - self._first_token_at < FIRST_LOOK_SECONDS:
-            self._activity = replace(self._activity, n_untimed=event.n_tokens)
-        finished = ""
-        if event.text and event.is_reasoning != self._in_reasoning:
-            finished = self.finish()
-            self._in_reasoning = event.is_reasoning
-        lines = self._live.push(harmless(event.text), width=width)
-        return finished + self._styled(lines)
-
-    def _styled(self, text: str) -> str:
-        if not self._in_reasoning:
-            return text
-        # Each line is styled by itself: a style must not run on over whatever is drawn next.
-        return "\n".join(self._painter.style(line, "reasoning") for line in text.split("\n"))
+        seconds = now - self._first_token_at
+        self._activity = replace(self._activity, n_tokens=n_tokens, decode_seconds=seconds)
+        if seconds < FIRST_LOOK_SECONDS:
+            self._activity = replace(self._activity, n_untimed=n_tokens)

@@ -1,0 +1,53 @@
+"""A text file that goes with a message: read, checked to be text, and framed so that a model sees where it ends."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turbospark_chat.errors import UsageError
+
+MOST_BYTES = 16_000_000  # beyond any context; reading more would only keep the user waiting for the refusal
+_BYTES_LOOKED_AT = 8192  # for a NUL, which no text holds
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A name and a text."""
+
+    name: str
+    text: str
+
+    @property
+    def framed(self) -> str:
+        """The text between fences that it does not contain itself, under its name."""
+        longest = max((len(run) for run in re.findall("`+", self.text)), default=0)
+        fence = "`" * max(3, longest + 1)
+        end = "" if self.text.endswith("\n") or not self.text else "\n"
+        return f"{self.name}:\n{fence}\n{self.text}{end}{fence}\n"
+
+
+def read_attachment(path: str) -> Attachment:
+    """Return a file's text under its name; bytes that are no UTF-8 become U+FFFD, a byte order mark goes.
+
+    Raises:
+        UsageError: it cannot be read, is too large, or is no text.
+    """
+    file = Path(path).expanduser()
+    try:
+        if file.exists() and not file.is_file():  # a FIFO or a device may never end
+            raise UsageError(f"{path}: it is not a regular file; give a text file")
+        with file.open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read it: {error.strerror or error}; give a text file") from error
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"{path}: more than {MOST_BYTES / 1e6:.0f} MB, which no context holds; cut it first")
+    if b"\0" in data[:_BYTES_LOOKED_AT]:
+        raise UsageError(f"{path}: it is not text; give a text file")
+    return Attachment(file.name, data.decode("utf-8-sig", "replace").replace("\r\n", "\n"))
+
+
+def join_attachments(attachments: Sequence[Attachment], message: str) -> str:
+    """Return a message with files in front of it."""
+    return "\n".join([*(attachment.framed for attachment in attachments), message])

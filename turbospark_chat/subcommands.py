@@ -1,0 +1,253 @@
+"""The commands of `ts`, as typer has them. Each returns what is to be done, and imports what it needs only then."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from turbospark_chat import __version__
+from turbospark_chat.completion import complete_conversation, complete_form, complete_model
+from turbospark_chat.config_file import read_user_config
+from turbospark_chat.errors import UsageError
+from turbospark_chat.flag_parameters import ChatByDefault, OptionalValues, takes_flags
+from turbospark_chat.flag_values import FlagValues
+from turbospark_chat.threads import read_threads, set_blas_threads
+
+Action = Callable[[], int]
+Typed = dict[str, Any]  # what the command line says, by the names of the flags
+
+app = typer.Typer(
+    cls=ChatByDefault,
+    help="Chat with a local language model in the terminal. `ts` alone is `ts chat`.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"ts {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top_level(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(cls=OptionalValues)
+@takes_flags("chat")
+def chat(typed: Typed) -> Action:
+    """Chat with a model; lines piped in are turns of one conversation."""
+
+    def action() -> int:
+        flags = _settle("chat", typed)
+        from turbospark_chat.launch import run_chat
+
+        return run_chat(flags)
+
+    return action
+
+
+@app.command()
+@takes_flags("complete")
+def complete(
+    typed: Typed,
+    prompt: Annotated[
+        str, typer.Argument(metavar="[PROMPT]", help="The message; piped input is added to it.")
+    ] = "",
+) -> Action:
+    """Answer one prompt and exit."""
+
+    def action() -> int:
+        flags = _settle("complete", typed)
+        from turbospark_chat.launch import run_complete
+
+        return run_complete(flags, prompt)
+
+    return action
+
+
+def _settle(command: str, typed: Typed) -> FlagValues:
+    """Return the values that hold, and let BLAS know its threads before anything imports numpy."""
+    flags = FlagValues(command, typed, read_user_config())
+    if flags["stream"] and not flags["json"]:
+        raise UsageError("`--stream` is about the objects of `--json`; give both or neither")
+    set_blas_threads(flags.read("threads", read_threads))
+    return flags
+
+
+NameArg = Annotated[str, typer.Argument(metavar="NAME", help="A name that `ts models` lists.")]
+ModelArg = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A catalogue name or the path of a GGUF file.",
+        autocompletion=complete_model,
+    ),
+]
+IdArg = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="A number that `ts history` lists, or last.", autocompletion=complete_conversation
+    ),
+]
+JsonArg = Annotated[bool, typer.Option("--json", help="Print JSON objects, one a line.")]
+DebugArg = Annotated[bool, typer.Option("--debug", help="Show a traceback where something goes wrong.")]
+
+
+ThreadsArg = Annotated[
+    str | None,
+    typer.Option("--threads", metavar="N", help="Threads to compute with; one for each core, if not given."),
+]
+
+
+@app.command()
+def pull(name: NameArg = "smollm2", debug: DebugArg = False) -> Action:
+    """Fetch a model of the catalogue."""
+
+    def action() -> int:
+        from turbospark_chat.model_commands import run_pull
+
+        return run_pull(name)
+
+    return action
+
+
+@app.command()
+def models(debug: DebugArg = False) -> Action:
+    """List the catalogue, and which models are installed."""
+
+    def action() -> int:
+        from turbospark_chat.model_commands import run_models
+
+        return run_models()
+
+    return action
+
+
+@app.command()
+def show(model: ModelArg, debug: DebugArg = False) -> Action:
+    """Describe a model file."""
+
+    def action() -> int:
+        from turbospark_chat.model_commands import run_show
+
+        return run_show(model)
+
+    return action
+
+
+@app.command()
+def bench(
+    model: ModelArg = "smollm2",
+    threads: ThreadsArg = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", min=1, help="How often each figure is taken.")
+    ] = 5,
+    is_json: Annotated[bool, typer.Option("--json", help="Print the report as a JSON object.")] = False,
+    against: Annotated[
+        Path | None, typer.Option("--against", metavar="FILE", help="Compare with an earlier report.")
+    ] = None,
+    peer: Annotated[
+        str | None,
+        typer.Option("--peer", metavar="NAME", help="Measure another program by turns: llama.cpp."),
+    ] = None,
+    debug: DebugArg = False,
+) -> Action:
+    """Measure how fast a model runs here; takes minutes."""
+
+    def action() -> int:
+        set_blas_threads(read_threads(threads))
+        from turbospark_chat.model_commands import run_bench
+
+        return run_bench(model, threads, rounds=rounds, is_json=is_json, against=against, peer=peer)
+
+    return action
+
+
+@app.command()
+def config(
+    is_path_only: Annotated[
+        bool, typer.Option("--path", help="Print only the path of the config file.")
+    ] = False,
+    debug: DebugArg = False,
+) -> Action:
+    """Show every setting and where its value is from."""
+
+    def action() -> int:
+        from turbospark_chat.configuration import run_config
+
+        return run_config(is_path_only=is_path_only)
+
+    return action
+
+
+@app.command()
+def history(
+    is_json: JsonArg = False,
+    delete: Annotated[
+        str | None,
+        typer.Option(
+            "--delete", metavar="ID", help="Delete a conversation.", autocompletion=complete_conversation
+        ),
+    ] = None,
+    debug: DebugArg = False,
+) -> Action:
+    """List the stored conversations, those used last first."""
+
+    def action() -> int:
+        from turbospark_chat.archive import run_history
+
+        return run_history(is_json=is_json, delete=delete)
+
+    return action
+
+
+@app.command()
+def search(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Words to look for.")],
+    is_json: JsonArg = False,
+    debug: DebugArg = False,
+) -> Action:
+    """Find what was said in the stored conversations."""
+
+    def action() -> int:
+        from turbospark_chat.archive import run_search
+
+        return run_search(text, is_json=is_json)
+
+    return action
+
+
+@app.command()
+def export(
+    reference: IdArg,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Where to; stdout, if not given.")
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--form",
+            metavar="md|json|html",
+            help="The form; by the ending of FILE, or Markdown, if not given.",
+            autocompletion=complete_form,
+        ),
+    ] = None,
+    is_forced: Annotated[bool, typer.Option("--force", help="Replace FILE if there is one.")] = False,
+    debug: DebugArg = False,
+) -> Action:
+    """Write a stored conversation as Markdown, JSON or HTML."""
+
+    def action() -> int:
+        from turbospark_chat.archive import run_export
+
+        return run_export(reference, file, form=form, is_forced=is_forced)
+
+    return action

@@ -1,0 +1,128 @@
+"""What commands may use at the keyboard: the session, the turn desk, and the screen."""
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from rich.console import RenderableType
+
+from turbospark_chat.chat.archive import ConversationArchive
+from turbospark_chat.chat.attachment import Attachment
+from turbospark_chat.chat.chat_session import ChatSession
+from turbospark_chat.terminal import clipboard
+from turbospark_chat.terminal.commands.context import Models, Work
+from turbospark_chat.terminal.conversation_picture import draw_conversation
+from turbospark_chat.terminal.display import Display
+from turbospark_chat.terminal.interface_options import Editing, Thinking
+from turbospark_chat.terminal.screen import Screen
+from turbospark_chat.terminal.screen_writer import ScreenWriter
+from turbospark_chat.terminal.turn_desk import TurnDesk
+
+
+class ReplContext:
+    """Offers `CommandContext` and, as `screen`, `ScreenControls`."""
+
+    def __init__(
+        self,
+        session: ChatSession,
+        desk: TurnDesk,
+        screen: Screen,
+        writer: ScreenWriter,
+        display: Display,
+        *,
+        archive: ConversationArchive,
+        models: Models,
+        draw_bar: Callable[[int], str],
+        leave: Callable[[], None],
+    ) -> None:
+        self.session, self.archive, self.models = session, archive, models
+        self._desk, self._screen, self._writer, self._display = desk, screen, writer, display
+        self._draw_bar = draw_bar
+        self.leave = leave
+        self._editing: asyncio.Task[None] | None = None
+
+    @property
+    def screen(self) -> "ReplContext":
+        """The screen's part of it."""
+        return self
+
+    def show(self, content: RenderableType) -> None:
+        """Print above the input."""
+        self._writer.show(content)
+
+    def start(self, work: Work, *, message: str = "") -> None:
+        """Have the model's thread do something."""
+        self._desk.start(work, message=message)
+
+    def attach(self, name: str, text: str) -> None:
+        """Put a text into the input, folded to a label."""
+        framed = Attachment(name, text).framed
+        self._screen.attach(f"[{name}: {self.session.count_text(framed)} tokens]", f"{framed}\n")
+
+    def show_message(self, text: str) -> None:
+        """Print a message as if it had been typed."""
+        self._writer.show_message(text)
+
+    def show_turns(self) -> None:
+        """Print the last turns of a conversation that is gone on with."""
+        self._writer.show_turns(self.session.conversation.turns)
+
+    def statistics(self) -> RenderableType:
+        """Return what the turns so far cost."""
+        return self._desk.totals.table()
+
+    def conversation_changed(self) -> None:
+        """Note that the conversation is another than the last turn left it."""
+        self._desk.conversation_changed()
+
+    # What only a screen has
+
+    @property
+    def is_markdown(self) -> bool:
+        """Whether replies show as Markdown."""
+        return self._display.is_markdown
+
+    @is_markdown.setter
+    def is_markdown(self, value: bool) -> None:
+        self._display.is_markdown = value
+
+    @property
+    def thinking(self) -> Thinking:
+        """How thinking shows."""
+        return self._display.thinking
+
+    @thinking.setter
+    def thinking(self, value: Thinking) -> None:
+        self._display.thinking = value
+
+    @property
+    def editing(self) -> Editing:
+        """Whose keys the input has."""
+        return Editing(self._screen.editing)
+
+    @editing.setter
+    def editing(self, value: Editing) -> None:
+        self._screen.editing = value.value
+
+    def edit(self, text: str, then: Callable[[str], None]) -> None:
+        """Open text in the user's editor, and hand on what it became."""
+
+        async def edit() -> None:
+            try:
+                then(await self._screen.edit(text))
+            except Exception as error:  # an editor that fails leaves everything as it was
+                self._writer.show_error(error)
+
+        self._editing = asyncio.get_running_loop().create_task(edit())
+
+    def copy(self, text: str) -> str:
+        """Put text on the clipboard; return by what way."""
+        return clipboard.copy(text, os.environ, write=self._screen.write_sequence)
+
+    def draw(self) -> str:
+        """Return the conversation as it shows here, as an SVG."""
+        width = self._writer.width
+        bar = self._draw_bar(width)
+        return draw_conversation(
+            self.session.conversation, painter=self._display.painter, width=width, bar=bar
+        )

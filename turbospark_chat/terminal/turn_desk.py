@@ -1,0 +1,261 @@
+"""The turn under way and what waits behind it: jobs on the model's thread in, finished text out.
+
+Knows neither keys nor commands. A turn that fails gives its message back to the input, and the chat goes on.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from rich.cells import set_cell_size
+
+from turbospark_chat.chat.chat_session import ChatSession
+from turbospark_chat.chat.turn_result import ReplyText, TurnEvent, TurnResult
+from turbospark_chat.chat.window import OverflowPolicy, WindowOverflowError
+from turbospark_chat.engine.completion import RawDecodeResult, StopReason
+from turbospark_chat.engine.model_thread import Job, ModelThread
+from turbospark_chat.terminal.commands.context import Work
+from turbospark_chat.terminal.display import Display
+from turbospark_chat.terminal.frame_pacer import FRAME_SECONDS
+from turbospark_chat.terminal.harmless import harmless
+from turbospark_chat.terminal.question import Question
+from turbospark_chat.terminal.reply_stream import ReplyStream
+from turbospark_chat.terminal.screen import Screen
+from turbospark_chat.terminal.screen_writer import ScreenWriter
+from turbospark_chat.terminal.status_bar import Activity
+from turbospark_chat.terminal.totals import Totals
+from turbospark_chat.terminal.turn_view import TurnView
+
+MOST_LIVE_ROWS: Final = 16  # of a block that is still written; a taller one goes up in parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A message, and how it is shown."""
+
+    text: str
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """The work under way. `message` returns to the input if nothing comes of it."""
+
+    job: Job[TurnEvent, Any]
+    view: TurnView
+    message: str
+    work: Work
+
+
+class TurnDesk:
+    """Runs one thing after another. `ask` puts a question to the user; `wake` is called by the model's thread."""
+
+    def __init__(
+        self,
+        session: ChatSession,
+        thread: ModelThread,
+        screen: Screen,
+        writer: ScreenWriter,
+        display: Display,
+        *,
+        wake: Callable[[], None],
+        ask: Callable[[Question], None],
+        reply_stream: ReplyStream | None,
+    ) -> None:
+        self._session, self._thread, self._screen, self._writer = session, thread, screen, writer
+        self._display, self._wake, self._ask, self._reply_stream = display, wake, ask, reply_stream
+        self._running: _Running | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._last_view: TurnView | None = None
+        self._live_rows = MOST_LIVE_ROWS
+        self.totals = Totals()
+        self.context_used = 0
+        self.last: RawDecodeResult | None = None  # the turn that the bar describes
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something runs."""
+        return self._running is not None
+
+    @property
+    def activity(self) -> Activity | None:
+        """What the running turn does."""
+        return (
+            None
+            if self._running is None
+            else replace(self._running.view.activity, n_queued=len(self._waiting))
+        )
+
+    def live(self, width: int, height: int) -> str:
+        """Return the rows still being written, and the messages that wait."""
+        if self._running is None:
+            return ""
+        waiting = [
+            self._display.painter.style(_waiting_row(message.shown, width), "notice")
+            for message in self._waiting
+        ][: height // 2]
+        self._live_rows = min(max(height - len(waiting), 1), MOST_LIVE_ROWS)
+        row = self._running.view.live_text(width=width, height=self._live_rows)
+        return "\n".join([*([row] if row else []), *waiting])
+
+    def send(self, message: str, *, shown: str) -> None:
+        """Answer a message, or keep it until what runs has ended. It is `shown` with labels for long texts."""
+        if self._running is not None:
+            self._waiting.append(_Waiting(message, shown))
+            self._screen.invalidate()
+            return
+        self._writer.show_message(shown)
+        session = self._session
+        self.start(lambda cancel, sink: session.send(message, cancel=cancel, on_event=sink), message=message)
+
+    def start(self, work: Work, *, message: str = "") -> None:
+        """Have the model's thread do something."""
+        job = self._thread.submit(work, wake=self._wake)
+        self._last_view = self._display.make_view()
+        self._running = _Running(job, self._last_view, message, work)
+        self._screen.invalidate()
+
+    def cancel(self) -> None:
+        """Ask what runs to end."""
+        if self._running is not None:
+            self._running.job.cancel()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a message waits until what runs has ended."""
+        return bool(self._waiting)
+
+    def take_back(self) -> str:
+        """Return the message that waits last, which does so no longer."""
+        return self._waiting.pop().text
+
+    def show_thinking(self) -> None:
+        """Write what the last reply thought, and go on doing so while it thinks."""
+        view = self._last_view
+        rows = "" if view is None else view.open_thinking(width=self._writer.width)
+        if rows:
+            self._writer.write(rows)
+        elif not self.is_busy:
+            self._writer.say("the last reply was not thought over", "notice")
+
+    def finish_now(self) -> None:
+        """End the row being written, for a chat that is left."""
+        if self._running is not None:
+            self._running.job.cancel()
+            if rows := self._running.view.finish(width=self._writer.width):
+                self._writer.write(rows)
+
+    def conversation_changed(self) -> None:
+        """Note that turns came or went other than by a turn."""
+        self.context_used = self._session.count_tokens()
+        self.last = None  # what it says of the context is no longer so
+        self._screen.invalidate()
+
+    async def carry(self) -> None:
+        """Take what has happened since the last call to the screen."""
+        running = self._running
+        if running is None:
+            return
+        is_finished = running.job.is_finished  # asked before draining: nothing comes after it
+        finished = "".join(self._take(event, running.view) for event in running.job.drain())
+        if is_finished:
+            finished += running.view.finish(width=self._writer.width)
+        if finished:
+            self._writer.write(finished)
+        self._screen.invalidate()
+        if is_finished:
+            await self._end_stream()
+            self._running = None
+            self._end(running)
+
+    def _take(self, event: TurnEvent, view: TurnView) -> str:
+        """Return what goes above the input; the answer goes, as it is, to the other stream where there is one."""
+        if self._reply_stream is not None and isinstance(event, ReplyText) and not event.is_reasoning:
+            if event.text:
+                if self._reply_stream.is_pipe:
+                    self._screen.stand_aside()
+                self._reply_stream.write(event.text)
+            event = replace(event, text="")
+        return view.take(event, width=self._writer.width, height=self._live_rows)
+
+    async def _end_stream(self) -> None:
+        if self._reply_stream is not None and self._reply_stream.end():
+            await asyncio.sleep(FRAME_SECONDS)  # its reader may write to this terminal
+            self._screen.come_back()
+
+    def _end(self, running: _Running) -> None:
+        is_asking = False
+        try:
+            outcome = running.job.result()
+        except WindowOverflowError as error:
+            is_asking = self._overflow(error, running)
+        except Exception as error:  # whatever it was, the chat and the message survive it
+            self._writer.show_error(error)
+            self.give_back(running.message)
+        else:
+            if isinstance(outcome, TurnResult):
+                self._finish_turn(outcome, running.message)
+            else:
+                self._writer.show(outcome)
+                self.conversation_changed()
+        if not is_asking:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Send the next message that waits."""
+        if self._waiting and self._running is None:
+            message = self._waiting.popleft()
+            self.send(message.text, shown=message.shown)
+
+    def _finish_turn(self, result: TurnResult, message: str) -> None:
+        self.totals.add(result.raw)
+        self.last = result.raw
+        self.context_used = result.raw.kv_position
+        say = self._writer.say
+        if result.turn is None:
+            is_cancelled = result.raw.reason is StopReason.CANCELLED
+            say("stopped before the reply began" if is_cancelled else "no reply: max_tokens is 0", "notice")
+            self.give_back(message)
+        elif result.raw.reason is StopReason.CANCELLED:
+            say("[stopped; `/continue` goes on]", "notice")
+            self.give_back("")
+        elif result.raw.reason is StopReason.MAX_TOKENS:
+            say(f"[reached the limit of {result.raw.new_tokens} tokens; `/continue` goes on]", "notice")
+        elif not result.turn.reply.content:
+            say("[empty reply]", "notice")
+
+    def give_back(self, message: str) -> None:
+        """Put a message nothing came of, and those that wait behind it, before what is typed now."""
+        texts = [text for text in (message, *(waiting.text for waiting in self._waiting)) if text]
+        self._waiting.clear()
+        if texts:
+            self._screen.put_before("\n".join(texts))
+
+    def _overflow(self, error: WindowOverflowError, running: _Running) -> bool:
+        """Ask whether to leave turns out, where the user wants to be asked; return whether it was."""
+        self._writer.show_error(error)
+        if error.n_droppable == 0 or self._session.options.on_overflow is not OverflowPolicy.ASK:
+            self.give_back(running.message)
+            return False
+
+        def drop_and_start_again() -> None:
+            self._session.leave_out(error.n_droppable)
+            self.start(running.work, message=running.message)
+
+        oldest = "exchange" if error.n_droppable == 1 else f"{error.n_droppable} exchanges"
+        self._ask(
+            Question(
+                prompt=f"leave out the oldest {oldest}? y/n ",
+                if_yes=drop_and_start_again,
+                if_no=lambda: self.give_back(running.message),
+            )
+        )
+        return True
+
+
+def _waiting_row(text: str, width: int) -> str:
+    """Return one row for a message that waits."""
+    line = "queued: " + " ".join(harmless(text).split())
+    return set_cell_size(line, max(width - 1, 1)).rstrip()
