@@ -36,7 +36,12 @@ def environment(home: Path | None = None, /, **changes: str) -> dict[str, str]:
     if home is not None:
         inherited = {name: value for name, value in inherited.items() if not name.startswith("XDG_")}
         inherited["HOME"] = str(home)
-    return {**inherited, "TERM": "xterm-256color", "OPENBLAS_NUM_THREADS": "1", **changes}
+    emulated = {
+        "TERM": "xterm-256color",
+        "TMUX": "",
+        "XTERM_VERSION": "XTerm",
+    }  # pyte cuts rows off, as xterm does
+    return {**inherited, **emulated, "OPENBLAS_NUM_THREADS": "1", **changes}
 
 
 def paste(text: str) -> str:
@@ -74,7 +79,7 @@ class Picture:
     @property
     def is_idle(self) -> bool:
         """Whether the bar is there and says that nothing runs."""
-        return self.bar != "" and "Ctrl-C stops" not in self.bar and "· prefill ·" not in self.bar
+        return self.bar != "" and "Ctrl-C stops" not in self.bar and "· prefill ·" not in f"{self.bar} ·"
 
     @property
     def n_out(self) -> int:

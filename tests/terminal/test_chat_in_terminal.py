@@ -124,7 +124,9 @@ class TestThreeTurns:
         assert "cancelled" in chat.stopped.bar and chat.stopped.n_out < 600
         rows = chat.stopped.transcript.split("\n")
         said = rows[rows.index("> Write a long story about a cat.") + 1 : rows.index(STOPPED)]
-        listed = chat.history.transcript.rsplit("> /history", 1)[1].split("\n")  # may be longer than the screen
+        listed = chat.history.transcript.rsplit("> /history", 1)[1].split(
+            "\n"
+        )  # may be longer than the screen
         assert " ".join(said) in " ".join(listed)
         assert chat.history.text.count("[stopped]") >= 1
 

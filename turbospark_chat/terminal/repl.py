@@ -203,15 +203,13 @@ class Repl:
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._watcher = loop.create_task(self._watch())
+        self._show_notices()  # before anything else is drawn
         self._woken.set()
         for attachment in self._attachments:
             self._context.attach(attachment.name, attachment.text)
         if self._session.conversation.turns:
-            loop.call_soon(self._show_resumed)
-
-    def _show_resumed(self) -> None:
-        self._context.show_turns()
-        self._desk.conversation_changed()
+            self._context.show_turns()
+            self._desk.conversation_changed()
 
     def _wake(self) -> None:
         """Have the screen's thread look for events; the model's thread calls this.
@@ -234,11 +232,15 @@ class Repl:
                 self._woken.clear()
                 self._is_waking = False  # before looking: what happens from here on wakes it again
                 await self._desk.carry()
-                while self._notices and not self._desk.is_busy:  # not in the middle of a reply
-                    self._writer.show(self._notices.popleft())
+                if not self._desk.is_busy:  # not in the middle of a reply
+                    self._show_notices()
                 await asyncio.sleep(pacer.rest())
         except Exception as error:  # such as a reader of the replies who has gone
             self._screen.fail(error)
+
+    def _show_notices(self) -> None:
+        while self._notices:
+            self._writer.show(self._notices.popleft())
 
     def _draw_status(self, width: int) -> str:
         activity, used = self._desk.activity, self._desk.context_used

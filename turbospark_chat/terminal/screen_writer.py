@@ -47,9 +47,7 @@ class ScreenWriter:
         self.show(Text(harmless(text), style))
 
     def show_message(self, message: str) -> None:
-        """Write a message as it was sent, a long one in part; a blank row sets it off from what was before."""
-        if self._has_written:
-            self.write("\n")
+        """Write a message as it was sent, a long one in part."""
         self._write_message(message, "message")
 
     def show_turns(self, turns: Sequence[Turn]) -> None:
@@ -67,7 +65,9 @@ class ScreenWriter:
             )
 
     def _write_message(self, message: str, style: str) -> None:
-        """Write a message behind the prompt, its further rows under its first."""
+        """Write a message behind the prompt; a blank row sets it off from what was before."""
+        if self._has_written:
+            self.write("\n")
         text = Text(harmless(message).expandtabs())
         rows = [row.plain for row in wrap(text, width=max(self.width - len(PROMPT), 1))]
         n_left = len(rows) - MOST_MESSAGE_ROWS
