@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TextIO
@@ -61,10 +61,8 @@ def run_chat(flags: FlagValues) -> int:
         session = _open_session(resolved, flags, options)
     archive.name_model(resolved.name, session.arithmetic)
     if interface.save:
-        try:
+        with _warning("this chat is not stored"):
             archive.keep(session)
-        except StoreError as error:
-            warnings.warn(f"this chat is not stored: {error}", ModelWarning, stacklevel=1)
     if loaded is not None:
         archive.open(session, loaded)
         if flags["system"] is not None:
@@ -75,7 +73,18 @@ def run_chat(flags: FlagValues) -> int:
             return _run_lines(session, archive, shelf, flags, interface, attachments)
         return _run_repl(session, archive, shelf, flags, interface, attachments, stream)
     finally:
+        with _warning("the last turns are not stored"):
+            archive.catch_up(session.conversation)
         archive.close()
+
+
+@contextmanager
+def _warning(problem: str) -> Iterator[None]:
+    """Go on where the store fails, and say so."""
+    try:
+        yield
+    except StoreError as error:
+        warnings.warn(f"{problem}: {error}", ModelWarning, stacklevel=1)
 
 
 def run_complete(flags: FlagValues, prompt: str) -> int:
@@ -225,6 +234,7 @@ def _run_repl(
         reply_stream=None if stream is sys.stdout else sys.stdout,
         is_vi=interface.editing is Editing.VI,
         has_bar=interface.toolbar,
+        keeps_inputs=interface.save,  # they are the user's half of the conversation
         is_debug=flags["debug"],
     )
     warnings.showwarning = lambda message, *rest, **named: repl.warn(str(message))

@@ -191,3 +191,23 @@ def test_another_model_is_stored_with_the_turns_it_answers(archive: Conversation
         ("tiny", "scripted"),
         ("other", "elsewhere"),
     ]
+
+
+def test_what_a_full_disk_kept_out_is_stored_at_the_end_if_there_is_room_then(
+    archive: ConversationArchive,
+) -> None:
+    session = make_session("so it is", "so it is", context_length=200_000)
+    archive.keep(session)
+    send(session, "a")
+    database = archive._opened().database
+    with database.reading() as connection:
+        n_pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {n_pages}")
+    send(session, "b" * 100_000)
+    assert stored(archive) == [("a", 1)]
+    with pytest.raises(StoreError, match="the disk is full"):
+        archive.catch_up(session.conversation)
+    with database.reading() as connection:
+        connection.execute("PRAGMA max_page_count = 1000000")
+    archive.catch_up(session.conversation)
+    assert stored(archive) == [("a", 2)]

@@ -145,6 +145,15 @@ class ConversationArchive:
             conversation, title=title, model=self._model_name, created=created.astimezone(), details=details
         )
 
+    def catch_up(self, conversation: Conversation) -> None:
+        """Try once more to store what could not be stored of the conversation.
+
+        Raises:
+            StoreError: it still cannot be.
+        """
+        if self._journal is not None and self._journal.is_behind:
+            self._journal.keep(conversation, ended=None)
+
     def close(self) -> None:
         """Close the store, if it was opened."""
         if self._store is not None:

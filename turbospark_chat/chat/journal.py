@@ -37,6 +37,11 @@ class Journal:
         """The id of the stored conversation, None before its first turn."""
         return self._kept.conversation_id
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether a turn has ended that could not be stored yet."""
+        return bool(self._unkept)
+
     def begin_anew(self) -> None:
         """Store the turns that follow as a conversation of their own; what failed to be kept until now is left."""
         self._kept = Kept()

@@ -18,11 +18,14 @@ MOST_ENTRIES_LOADED = 5000
 
 
 class JsonLinesHistory(History):
-    """A prompt_toolkit history over such a file. `on_problem` gets one line for whatever went wrong."""
+    """A prompt_toolkit history over such a file. `on_problem` gets one line for whatever went wrong.
 
-    def __init__(self, path: Path, *, on_problem: Callable[[str], None]) -> None:
+    Where nothing `is_kept`, entries of earlier programs are offered, and those of this one last as long as it.
+    """
+
+    def __init__(self, path: Path, *, on_problem: Callable[[str], None], is_kept: bool = True) -> None:
         super().__init__()
-        self._path = path
+        self._path, self._is_kept = path, is_kept
         self._on_problem = on_problem
         self._reported = ""
 
@@ -52,9 +55,11 @@ class JsonLinesHistory(History):
 
     def store_string(self, string: str) -> None:
         """Append an entry."""
+        if not self._is_kept:
+            return
         line = json.dumps({"input": string}, ensure_ascii=False)
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _refuse_devices(self._path)
             # What UTF-8 cannot hold, lone surrogates, is written as backslashes: just as JSON escapes it.
             _append(self._path, line.encode("utf-8", "backslashreplace") + b"\n")

@@ -59,6 +59,7 @@ class Repl:
         reply_stream: TextIO | None = None,
         is_vi: bool = False,
         has_bar: bool = True,
+        keeps_inputs: bool = True,
         is_debug: bool = False,
     ) -> None:
         self._session, self._thread, self._models = session, thread, models
@@ -77,7 +78,7 @@ class Repl:
             live_text=lambda width, height: self._desk.live(width, height),
             prompt=lambda: self._question.prompt if self._question else PROMPT,
             status=self._draw_status,
-            history=JsonLinesHistory(locations.history_file, on_problem=self.warn),
+            history=JsonLinesHistory(locations.history_file, on_problem=self.warn, is_kept=keeps_inputs),
             completer=CommandCompleter(COMMANDS, lambda: self._context, paths=paths),
             output=output,
             on_error=lambda error: self._writer.show_error(error),

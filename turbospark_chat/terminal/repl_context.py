@@ -65,7 +65,7 @@ class ReplContext:
 
     def show_turns(self) -> None:
         """Print the last turns of a conversation that is gone on with."""
-        self._writer.show_turns(self.session.conversation.turns)
+        self._writer.show_turns(self.session.conversation.turns, is_markdown=self.is_markdown)
 
     def statistics(self) -> RenderableType:
         """Return what the turns so far cost."""

@@ -50,14 +50,15 @@ class ScreenWriter:
         """Write a message as it was sent, a long one in part."""
         self._write_message(message, "message")
 
-    def show_turns(self, turns: Sequence[Turn]) -> None:
+    def show_turns(self, turns: Sequence[Turn], *, is_markdown: bool) -> None:
         """Write the last turns of a conversation again, dimmed, and say how many came before them."""
         n_before = max(len(turns) - TURNS_SHOWN_AGAIN, 0)
         if n_before:
-            self.say(f"… {n_before} earlier turns; `/history` shows them", "notice")
+            earlier = "1 earlier turn" if n_before == 1 else f"{n_before} earlier turns"
+            self.say(f"… {earlier}; `/history` shows all", "notice")
         for turn in turns[n_before:]:
             self._write_message(turn.user.content, "notice")
-            view = ReplyView(Painter(color=False), is_markdown=True)
+            view = ReplyView(Painter(color=False), is_markdown=is_markdown)
             text = harmless(turn.reply.content)
             rows = view.push(text, width=self.width, height=10_000) + view.finish(width=self.width)
             self.write(
