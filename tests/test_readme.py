@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from turbospark_chat.chat.turn_result import TurnResult
-from turbospark_chat.cli import app
+from turbospark_chat.subcommands import app
 from turbospark_chat.engine.completion import RawDecodeResult, StopReason
 from turbospark_chat.engine.pressure import MemoryPressure
 from turbospark_chat.flags import BOTH, CHAT, COMPLETE, FLAGS
@@ -76,6 +76,17 @@ def test_every_module_the_tree_names_exists(layer: str) -> None:
         "stops": "stop_matcher",
     }
     assert {loose.get(name, name) for name in names} <= modules
+
+
+def test_the_examples_of_help_are_commands_and_flags_there_are() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    lines = [line.split("  ")[1] for line in app.info.epilog.split("\n") if line.startswith("  ts ")]
+    assert len(lines) >= 6
+    for line in lines:
+        words = line.removeprefix("ts ").split(" ")
+        command = words[0] if not words[0].startswith("-") else "chat"
+        spellings = {name for parameter in commands[command].params for name in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= spellings
 
 
 def test_the_keys_are_those_that_the_chat_shows() -> None:

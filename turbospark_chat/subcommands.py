@@ -17,8 +17,21 @@ from turbospark_chat.threads import read_threads, set_blas_threads
 Action = Callable[[], int]
 Typed = dict[str, Any]  # what the command line says, by the names of the flags
 
+# The lines behind `\b` are shown as they stand.
+_EXAMPLES = """\b
+Examples:
+  ts -m path/to/model.gguf             chat with your own model
+  ts chat --temperature 0.2            less random replies; `/set temperature 0.2` in the chat
+  ts chat -f notes.txt                 attach a file; `/attach notes.txt` in the chat
+  ts chat --resume                     go on with the last conversation
+  ts complete "Sum up:" < notes.txt    pipe a file through
+  ts complete --json "Name a colour."  get JSON
+In the chat `/help` lists the commands, `/retry` answers again, Ctrl-C stops a reply.
+"""
+
 app = typer.Typer(
     cls=ChatByDefault,
+    epilog=_EXAMPLES,
     help="Chat with a local language model in the terminal. `ts` alone is `ts chat`.",
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
