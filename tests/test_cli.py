@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal_driver import TS, Terminal, environment, objects, run_ts
+from terminal_driver import TS, Picture, Terminal, environment, objects, run_ts
 from tiny_model import CHATML, COMPILED_SIZES, write_tiny_model
 
 from turbospark_chat import assembly, cli
@@ -320,13 +320,8 @@ def effect_of(name: str) -> Callable[[Any], Any]:
     return lambda test: test
 
 
-# Shown where what they do is tested.
-TESTED_ELSEWHERE = {"markdown", "toolbar", "editing", "theme"}
-
-
 def test_every_flag_has_a_test_that_its_effect_occurs() -> None:
-    assert {flag.name for flag in FLAGS} == TESTED | TESTED_ELSEWHERE
-    assert TESTED & TESTED_ELSEWHERE == set()
+    assert {flag.name for flag in FLAGS} == TESTED
 
 
 GREEDY = ("--temperature", "0")
@@ -679,6 +674,58 @@ def test_think_tags_say_what_is_thinking(ts: Run, tiny_path: Path) -> None:  # T
     assert (turn["reasoning"].strip(), turn["reply"].strip()) == (inside.strip(), answer.strip())
 
 
+def written_in_a_terminal(path: Path, *flags: str, keys: str = "", until: str) -> tuple[Picture, str]:
+    """Chat at a terminal until `until` is seen; return what is shown then, and all that was written."""
+    with Terminal("chat", "-m", path, *GREEDY, *flags) as terminal:
+        terminal.wait_for("/help lists commands")
+        terminal.type(keys)
+        return terminal.wait_for(until), terminal.written.decode()
+
+
+@effect_of("markdown")
+def test_markdown_is_styled_and_without_it_replies_show_as_they_are_written(ts: Run, tiny_path: Path) -> None:
+    flags = ("--logit-bias", "'`a':100", "--max-tokens", "30")
+    reply = ts("complete", "-m", tiny_path, "--json", *GREEDY, *flags, "hello").turns[0]["reply"]
+    assert re.search("[^`]`a+`[^`]", reply)  # a piece of code within a line
+
+    def shown(flag: str) -> str:
+        return written_in_a_terminal(tiny_path, *flags, flag, keys="hello\r", until="[reached the limit")[
+            0
+        ].text
+
+    assert reply in shown("--no-markdown")
+    assert reply not in shown("--markdown")
+
+
+@effect_of("toolbar")
+@pytest.mark.parametrize(("flag", "is_there"), [("--toolbar", True), ("--no-toolbar", False)])
+def test_the_toolbar_is_there_unless_it_is_not_wanted(tiny_path: Path, flag: str, is_there: bool) -> None:
+    flags = ("--max-tokens", "5", "--logit-bias", LETTERS, flag)
+    _, written = written_in_a_terminal(tiny_path, *flags, keys="hello\r", until="[reached the limit")
+    assert (" · ctx " in written) is is_there
+
+
+@effect_of("editing")
+@pytest.mark.parametrize(
+    ("editing", "keys"), [("vi", "abc\x1b0xAd"), ("emacs", "abc\x01\x04\x05d")]
+)  # to the start, take a letter away, to the end, one more letter
+def test_editing_says_whose_keys_edit_the_input(tiny_path: Path, editing: str, keys: str) -> None:
+    seen, _ = written_in_a_terminal(tiny_path, "--editing", editing, keys=keys, until="> bcd")
+    assert ("· insert" in seen.bar) is (editing == "vi")
+
+
+@effect_of("theme")
+def test_a_theme_has_colours_of_its_own_and_plain_has_none(tiny_path: Path) -> None:
+    def colours(*flags: str) -> set[str]:
+        _, written = written_in_a_terminal(tiny_path, *flags, keys="/nonsense\r", until="error: ")
+        codes = {code for codes in re.findall(r"\x1b\[([\d;]*)m", written) for code in codes.split(";")}
+        return {code for code in codes if code.isdecimal() and int(code) >= 30}
+
+    assert colours("--theme", "plain") == set()
+    assert colours("--theme", "default") == colours() == {"31"}  # the error
+    assert "91" in colours("--theme", "dark") and "91" not in colours("--theme", "light")
+
+
 def stored_turns(reference: str = "last") -> list[tuple[str, str]]:
     store = Store.open(Locations.of_user().conversations)
     try:
@@ -825,6 +872,31 @@ def test_the_file_a_variable_and_a_flag_settle_a_run_in_rising_strength(
     assert complete("--logit-bias", "'c':100").turns[0]["reply"] == "c" * 40
 
 
+def test_a_default_the_users_file_a_variable_and_a_flag_are_told_apart(
+    isolated_home: Path, tiny_path: Path
+) -> None:
+    config = isolated_home / "config" / "turbospark_chat" / "config.toml"
+
+    def told(name: str, *flags: str, **variables: str) -> tuple[list[str], str]:
+        """Return what `ts config` says of a setting, and what a reply is made of."""
+        env = environment(**variables)
+        listed = run_ts("config", env=env)
+        rows = [re.split("  +", row) for row in listed.stdout.decode().splitlines()]
+        answered = run_ts("complete", "-q", "-m", tiny_path, "--max-tokens", "9", *flags, "hello", env=env)
+        assert (listed.returncode, listed.stderr, answered.stderr) == (0, b"", b"")
+        return next(row[1:] for row in rows if row[0] == name), "".join(
+            sorted({*answered.stdout.decode().strip()})
+        )
+
+    (value, origin), _ = told("logit_bias")
+    assert (value, origin) == ("none", "default")
+    config.parent.mkdir(parents=True)
+    config.write_text("logit_bias = {a = 100}\n")
+    assert told("logit_bias") == (["'a':100", "config.toml:1"], "a")
+    assert told("logit_bias", TS_LOGIT_BIAS="'b':100") == (["'b':100", "TS_LOGIT_BIAS"], "b")
+    assert told("logit_bias", "--logit-bias", "'c':100", TS_LOGIT_BIAS="'b':100")[1] == "c"
+
+
 def test_the_model_may_be_set_for_good(ts: Run, config: Path, tiny_path: Path) -> None:
     config.write_text(f"model = '{tiny_path}'\nmax_tokens = 3\nlogit_bias = {{a = 100}}")
     assert ts("complete", "-q", "hello") == Outcome(0, "aaa\n", "")
@@ -882,13 +954,13 @@ def test_config_shows_every_setting_and_where_it_is_from(
     outcome = ts("config")
     assert (outcome.code, outcome.err) == (0, "")
     rows = [re.split(r"  +", line) for line in outcome.out.splitlines()]
-    assert rows[0] == ["config file", str(config), "read"]
+    assert rows[0] == ["config file", str(config)]
     assert {row[0] for row in rows[1:]} == {*SETTINGS, "styles.error"}
     for row in (
-        ["top_k", "7", f"{config}:1"],
-        ["stop", '"a b" "c"', f"{config}:2"],
-        ["save", "off", f"{config}:3"],
-        ["styles.error", "blue", f"{config}:5"],
+        ["top_k", "7", "config.toml:1"],
+        ["stop", '"a b" "c"', "config.toml:2"],
+        ["save", "off", "config.toml:3"],
+        ["styles.error", "blue", "config.toml:5"],
         ["temperature", "0.5", "TS_TEMPERATURE"],
         ["top_p", "0.95", "default"],
         ["model", "smollm2", "default"],
@@ -915,7 +987,7 @@ def test_config_shows_all_that_is_wrong_a_line_each_and_exits_with_2(
         "error: TS_THINK: think is 'no': ",
         f"error: {config}:5: style error is 'rde': ",
     ]
-    assert f"{config}:3" in outcome.out
+    assert "config.toml:3" in outcome.out
 
 
 def test_a_flag_may_be_left_without_a_value_wherever_it_stands() -> None:

@@ -7,10 +7,10 @@ import pytest
 import typer
 
 from turbospark_chat.chat.turn_result import TurnResult
-from turbospark_chat.subcommands import app
 from turbospark_chat.engine.completion import RawDecodeResult, StopReason
 from turbospark_chat.engine.pressure import MemoryPressure
 from turbospark_chat.flags import BOTH, CHAT, COMPLETE, FLAGS
+from turbospark_chat.subcommands import app
 from turbospark_chat.terminal.commands.table import COMMANDS
 from turbospark_chat.terminal.keys import KEY_HELP
 from turbospark_chat.terminal.turn_record import TurnOrigin, turn_record

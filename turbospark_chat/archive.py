@@ -110,7 +110,7 @@ def _print_rows(rows: Sequence[tuple[str, ...]], *, otherwise: str) -> int:
     from turbospark_chat.terminal.listing import print_table
 
     if rows:
-        print_table(rows)
+        print_table(rows, is_cut=True)
     else:
         print(harmless(otherwise), file=sys.stderr)
     return 0

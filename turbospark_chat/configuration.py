@@ -16,7 +16,7 @@ from turbospark_chat.errors import SettingError, UsageError
 from turbospark_chat.flag_values import FlagValues, untyped
 from turbospark_chat.flags import SETTINGS, Flag
 from turbospark_chat.models.catalog import DEFAULT_MODEL
-from turbospark_chat.setting_entry import Entry
+from turbospark_chat.setting_entry import Entry, Source
 from turbospark_chat.terminal.interface_options import INTERFACE_OPTIONS, InterfaceOptions
 from turbospark_chat.terminal.theme import THEMES, Theme, find_theme
 from turbospark_chat.threads import read_threads
@@ -100,7 +100,8 @@ def run_config(*, is_path_only: bool) -> int:
         print(config.path)
         return 0
     problems = list(config.problems)
-    rows = [("config file", str(config.path), "read" if config.exists else "does not exist")]
+    print(f"config file  {harmless(str(config.path))}{'' if config.exists else '  does not exist'}")
+    rows: list[tuple[str, ...]] = []
     for flag in SETTINGS.values():
         entry = untyped(flag, config, os.environ)
         rows += _row(flag.name, entry, partial(_show, flag), problems)
@@ -118,7 +119,8 @@ def _row(
     """Return the row of a value, or none and note what is wrong with it."""
     try:
         with entry.blamed():
-            return [(name, show(entry.value), entry.place)]
+            place = entry.place.rpartition(os.sep)[2] if entry.source is Source.FILE else entry.place
+            return [(name, show(entry.value), place)]
     except UsageError as error:
         problems.append(str(error))
     return []

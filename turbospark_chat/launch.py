@@ -57,25 +57,25 @@ def run_chat(flags: FlagValues) -> int:
     archive = ConversationArchive(lambda: Store.open(Locations.of_user().conversations))
     loaded = None if flags["resume"] is None else archive.read(flags["resume"])
     resolved = find_model(flags)
-    with type_ahead() if stream is not None else nullcontext():
+    with type_ahead() if stream is not None else nullcontext():  # until the screen itself reads keys
         session = _open_session(resolved, flags, options)
-    archive.name_model(resolved.name, session.arithmetic)
-    if interface.save:
-        with _warning("this chat is not stored"):
-            archive.keep(session)
-    if loaded is not None:
-        archive.open(session, loaded)
-        if flags["system"] is not None:
-            session.set_system(flags["system"])
-    shelf = ModelShelf(resolved, load=partial(_load, flags), on_change=archive.name_model)
-    try:
-        if stream is None:
-            return _run_lines(session, archive, shelf, flags, interface, attachments)
-        return _run_repl(session, archive, shelf, flags, interface, attachments, stream)
-    finally:
-        with _warning("the last turns are not stored"):
-            archive.catch_up(session.conversation)
-        archive.close()
+        archive.name_model(resolved.name, session.arithmetic)
+        if interface.save:
+            with _warning("this chat is not stored"):
+                archive.keep(session)
+        if loaded is not None:
+            archive.open(session, loaded)
+            if flags["system"] is not None:
+                session.set_system(flags["system"])
+        shelf = ModelShelf(resolved, load=partial(_load, flags), on_change=archive.name_model)
+        try:
+            if stream is None:
+                return _run_lines(session, archive, shelf, flags, interface, attachments)
+            return _run_repl(session, archive, shelf, flags, interface, attachments, stream)
+        finally:
+            with _warning("the last turns are not stored"):
+                archive.catch_up(session.conversation)
+            archive.close()
 
 
 @contextmanager
@@ -237,8 +237,12 @@ def _run_repl(
         keeps_inputs=interface.save,  # they are the user's half of the conversation
         is_debug=flags["debug"],
     )
+    show_warning = warnings.showwarning
     warnings.showwarning = lambda message, *rest, **named: repl.warn(str(message))
-    return repl.run(attachments=attachments)
+    try:
+        return repl.run(attachments=attachments)
+    finally:
+        warnings.showwarning = show_warning  # the screen has gone
 
 
 def _run_lines(

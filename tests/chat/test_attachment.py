@@ -5,7 +5,7 @@ import os
 import pytest
 
 from turbospark_chat.chat import attachment
-from turbospark_chat.chat.attachment import Attachment, join_attachments, read_attachment
+from turbospark_chat.chat.attachment import Attachment, join_attachments, read_attachment, without_attachments
 from turbospark_chat.errors import UsageError
 
 
@@ -62,6 +62,14 @@ def test_what_is_no_text_file_is_refused_in_one_line(tmp_path, monkeypatch):
 )
 def test_a_text_stands_between_fences_that_it_does_not_hold(text, framed):
     assert Attachment("n", text).framed == framed
+
+
+def test_what_a_message_says_behind_its_files_can_be_told():
+    files = [Attachment("a", "1"), Attachment("b", "```\n2\n```\n")]
+    assert without_attachments(join_attachments(files, "Compare.")) == "Compare."
+    assert without_attachments("no file: none\nat all") == "no file: none\nat all"
+    alone = files[0].framed
+    assert without_attachments(alone) == alone
 
 
 def test_files_stand_before_the_message():

@@ -302,7 +302,12 @@ def test_a_hit_says_on_which_branch_it_is_and_refers_to_what_can_be_loaded(
         [(hit.branch, hit.turn, hit.reference) for hit in store.search(text)]
         for text in ("shared", "on main", "elsewhere")
     ]
-    assert places == [[("other", 1, "1@1")], [("main", 2, "1")], [("other", 2, "1@2")]]
+    assert places == [[("other", 1, "1@1")], [("main", 2, "1@main")], [("other", 2, "1@2")]]
+    there = store.load("1@main")
+    assert (there.conversation.branch, there.conversation.turns[-1].user.content) == ("main", "on main")
+    assert len(there.details) == 2
+    with pytest.raises(StoreError, match="no branch none: conversation 1 has main, other"):
+        store.load("1@none")
 
 
 def test_what_was_undone_is_not_found(store: Store, journal: Journal) -> None:

@@ -230,7 +230,7 @@ def test_a_change_that_cannot_be_stored_is_made_and_shown(chat, monkeypatch: pyt
 
 def test_what_a_cost_is_said_of_cannot_drive_the_terminal(chat, tmp_path: Path) -> None:
     context = chat("\x1b[2Jhi")
-    context.run("/branch \x1b[2J")
+    context.session.branch_off("\x1b[2J")
     context.say("on")
     for line in ("/switch main", "/switch \x1b[2J", "/export {}", "/load {}"):
         context.run(line.format(tmp_path / "a.json"))

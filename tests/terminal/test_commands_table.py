@@ -13,7 +13,7 @@ ASKED_FOR = """
     forget template
 """.split()
 NEED_IDLE = """
-    clear new system retry undo rewind edit continue branch switch forget why template model save load
+    clear new system retry undo rewind edit continue branch switch forget why context template model save load
 """.split()
 
 

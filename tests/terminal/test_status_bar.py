@@ -42,7 +42,7 @@ def drawn(status, width, *, color=False):
     [
         (FIRST, 200, "smollm2 · ctx 0/8192, 8192 left · mem normal 612 MB\n"
                      "Enter sends · Ctrl-J begins a new line · /help lists commands"),
-        (FIRST, 40, "smollm2 · ctx 0/8192, 8192 left\nEnter sends"),
+        (FIRST, 40, "smollm2 · ctx 0/8192, 8192 left\nEnter sends · Ctrl-J begins a new line"),
         (IDLE, 80, "smollm2 · ctx 144/8192, 8048 left · mem normal 612 MB\n"
                    "reused 95/120 · prefill 100 tok/s · decode 24 tok/s · 24 out · end_of_turn"),
         (IDLE, 40, "smollm2 · ctx 144/8192, 8048 left\nreused 95/120 · prefill 100 tok/s"),

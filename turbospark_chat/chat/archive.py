@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from turbospark_chat.chat.attachment import without_attachments
 from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.conversation import Conversation, Turn
 from turbospark_chat.chat.journal import Journal
@@ -137,7 +138,7 @@ class ConversationArchive:
             stored = None
         if stored is None:
             first = conversation.turns[0].user.content if conversation.turns else ""
-            title, created, details = in_one_line(first, limit=80), datetime.now(), []
+            title, created, details = in_one_line(without_attachments(first), limit=80), datetime.now(), []
         else:
             title, created = stored.name or stored.title, datetime.fromtimestamp(stored.created)
             details = _details(conversation, stored)

@@ -8,6 +8,7 @@ from pathlib import Path
 from turbospark_chat.errors import UsageError
 
 MOST_BYTES = 16_000_000  # beyond any context; reading more would only keep the user waiting for the refusal
+_FRAMED = re.compile(r"[^\n]+:\n(?P<fence>`{3,})\n.*?^(?P=fence)\n", re.DOTALL | re.MULTILINE)
 _BYTES_LOOKED_AT = 8192  # for a NUL, which no text holds
 
 
@@ -46,6 +47,14 @@ def read_attachment(path: str) -> Attachment:
     if b"\0" in data[:_BYTES_LOOKED_AT]:
         raise UsageError(f"{path}: it is not text; give a text file")
     return Attachment(file.name, data.decode("utf-8-sig", "replace").replace("\r\n", "\n"))
+
+
+def without_attachments(message: str) -> str:
+    """Return what a message says behind the files in front of it; all of it where it is files alone."""
+    rest = message
+    while framed := _FRAMED.match(rest):
+        rest = rest[framed.end() :].lstrip("\n")
+    return rest if rest.strip() else message
 
 
 def join_attachments(attachments: Sequence[Attachment], message: str) -> str:

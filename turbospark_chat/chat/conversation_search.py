@@ -51,7 +51,7 @@ def _hits_in_turns(connection: sqlite3.Connection, wanted: str) -> Iterator[Sear
             yield SearchHit(
                 conversation_id, place.number, place.branch, role, row["title"],
                 snippet.text, snippet.start, snippet.end, row["ended"],
-                f"{conversation_id}@{place.number}" if place.is_in_use else str(conversation_id),
+                f"{conversation_id}@{place.number if place.is_in_use else place.branch}",
             )  # fmt: skip
 
 

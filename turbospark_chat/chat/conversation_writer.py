@@ -5,6 +5,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 
+from turbospark_chat.chat.attachment import without_attachments
 from turbospark_chat.chat.conversation import Conversation, Turn
 from turbospark_chat.chat.conversation_rows import (
     insert_turn,
@@ -126,7 +127,7 @@ class ConversationWriter:
         return kept.conversation_id
 
     def _insert_conversation(self, branch: str, first: Turn) -> int | None:
-        title = in_one_line(first.user.content, limit=_TITLE_LENGTH)
+        title = in_one_line(without_attachments(first.user.content), limit=_TITLE_LENGTH)
         return self._connection.execute(
             "INSERT INTO conversations (title, branch, created, used) VALUES (?, ?, ?, ?)",
             (title, sql_text(branch), self._now, self._now),

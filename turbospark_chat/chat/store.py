@@ -94,12 +94,12 @@ class Store:
         """Return the conversation that an id, a name or `last` refers to.
 
         With `@TURN` after it, the conversation is on a new branch with that many turns of the one in use, which
-        stays as it is.
+        stays as it is; with `@BRANCH` it is on that branch.
 
         Raises:
             StoreError: there is no such conversation or turn, or it cannot be read.
         """
-        whole, n_turns = _split_reference(reference)
+        whole, at = _split_reference(reference)
         with self._reading() as connection:
             row = _find(connection, whole)
             turns, ends = read_turns(connection, row["id"]), read_ends(connection, row["id"])
@@ -108,8 +108,11 @@ class Store:
                 name: tuple(turns[row_id] for row_id in line_between(parents, its_ends))
                 for name, its_ends in ends.items()
             }
-            stored = _stored_conversation(row, lines)
-        return stored if n_turns is None else _cut_back(stored, n_turns)
+        if isinstance(at, str) and at not in lines:
+            raise StoreError(f"no branch {at}: conversation {row['id']} has {', '.join(lines)}")
+        branch = at if isinstance(at, str) else text_of(row["branch"])
+        stored = _stored_conversation(row, lines, branch)
+        return _cut_back(stored, at) if isinstance(at, int) else stored
 
     def check_name(self, name: str, *, of: int | None) -> None:
         """Do nothing where the conversation with the id `of`, or with None a new one, may be called `name`.
@@ -158,9 +161,10 @@ class Store:
             raise StoreError(f"{self.database.path}: the database is damaged ({error!r})") from error
 
 
-def _split_reference(reference: str) -> tuple[str, int | None]:
-    at_turn = re.fullmatch(r"(.*)@([0-9]{1,9})", reference.strip())
-    return (at_turn[1], int(at_turn[2])) if at_turn else (reference.strip(), None)
+def _split_reference(reference: str) -> tuple[str, int | str | None]:
+    """Return what says which conversation, and the turn or the branch behind it."""
+    whole, _, at = reference.strip().partition("@")
+    return whole, int(at) if re.fullmatch("[0-9]{1,9}", at) else at or None
 
 
 def _find(connection: Connection, reference: str) -> Row:
@@ -180,8 +184,9 @@ def _find(connection: Connection, reference: str) -> Row:
     return row
 
 
-def _stored_conversation(row: Row, lines: Mapping[str, tuple[StoredTurn, ...]]) -> StoredConversation:
-    branch = text_of(row["branch"])
+def _stored_conversation(
+    row: Row, lines: Mapping[str, tuple[StoredTurn, ...]], branch: str
+) -> StoredConversation:
     branches = {name: [stored.turn for stored in line] for name, line in lines.items()}
     return StoredConversation(
         id=row["id"],
@@ -200,7 +205,8 @@ def _cut_back(stored: StoredConversation, n_turns: int) -> StoredConversation:
     """Return the conversation as it was after `n_turns` turns, on a new branch unless that is all there is."""
     conversation, n_there = stored.conversation, len(stored.details)
     if not 1 <= n_turns <= n_there:
-        there = f"{n_there} turns: give {stored.id}@1 to {stored.id}@{n_there}" if n_there else "no turns"
+        turns = "1 turn" if n_there == 1 else f"{n_there} turns"
+        there = f"{turns}: give {stored.id}@1 to {stored.id}@{n_there}" if n_there else "no turns"
         raise StoreError(f"no turn {n_turns}: conversation {stored.id} has {there}")
     if n_turns == n_there:
         return stored

@@ -119,7 +119,7 @@ class SearchHit:
     """Where a text was found: in the message or the reply of a turn, or in the title.
 
     `turn` counts from 1 on `branch`; both are None for a title. `snippet[start:end]` is what matched. `reference`
-    loads the conversation as far as this turn, or all of it where the turn is not on the branch in use.
+    loads the conversation as far as this turn, or, where the turn is on another branch than that in use, this branch.
     """
 
     id: int

@@ -85,7 +85,7 @@ def write_text_file(path: Path | str, text: str, *, overwrite: bool = False) -> 
         if place.exists() and not place.is_file():
             raise UsageError(f"{path}: not a file; name another")
         if place.exists() and not overwrite:
-            raise UsageError(f"{path}: there is a file already; name another, or say that it may be replaced")
+            raise UsageError(f"{path}: there is a file already; name another, or add `--force` to replace it")
         if not place.parent.is_dir():
             raise UsageError(f"{path}: there is no folder {place.parent}; make it, or name another")
         _replace(place, text.encode("utf-8"))

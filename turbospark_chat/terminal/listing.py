@@ -21,8 +21,11 @@ class _TableConsole(Console):
         raise BrokenPipeError
 
 
-def print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows in columns on stdout, the first bold where it is a terminal; a pipe gets the same text."""
+def print_table(rows: Sequence[tuple[str, ...]], *, is_cut: bool = False) -> None:
+    """Print rows in columns on stdout, the first bold where it is a terminal; a pipe gets the same text.
+
+    With `is_cut` a terminal gets of each row what fits in one of its own.
+    """
     console = _TableConsole(file=sys.stdout, highlight=False)
     cells = [[harmless(cell).replace("\n", " ") for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip_longest(*cells, fillvalue="")]
@@ -30,6 +33,8 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
         padded = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=False)]
         text = Text("  ".join(padded).rstrip(" "))
         text.stylize("bold", 0, len(row[0]))
+        if is_cut and console.is_terminal:
+            text.truncate(console.width, overflow="ellipsis")
         console.print(text, soft_wrap=True)
 
 

@@ -89,7 +89,7 @@ class Repl:
         self._desk = TurnDesk(
             session, thread, self._screen, self._writer, display,
             wake=self._wake, ask=self._ask,
-            reply_stream=None if reply_stream is None else ReplyStream(reply_stream),
+            reply_stream=None if reply_stream is None else ReplyStream(reply_stream), has_bar=has_bar,
         )  # fmt: skip
         self._context = ReplContext(
             session, self._desk, self._screen, self._writer, display,

@@ -69,6 +69,16 @@ def size_text(n_bytes: int) -> str:
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
 
 
+def prefill_text(activity: Activity) -> str:
+    """Return how far a prefill is, and once there is a rate, how long the rest will take."""
+    progress = f"prefill {activity.prefill_done}/{activity.prefill_total}"
+    rate = activity.prefill_rate
+    if rate is None:
+        return progress
+    left = (activity.prefill_total - activity.prefill_done) / rate
+    return f"{progress} {rate_text(rate)}, {left:.1f} s left"
+
+
 def standing_fields(status: StatusSnapshot) -> list[Text]:
     """Return what is so whatever the turns do, the most important first."""
     used, length = status.context_used, status.context_length
@@ -109,20 +119,15 @@ def _activity_fields(activity: Activity) -> list[Text]:
         ]
     if not activity.prefill_total:
         return [Text("prefill", "bar.busy"), *queued]
-    progress = f"prefill {activity.prefill_done}/{activity.prefill_total}"
-    rate = activity.prefill_rate
-    if rate is not None:
-        left = (activity.prefill_total - activity.prefill_done) / rate
-        progress += f" {rate_text(rate)}, {left:.1f} s left"
     return [
-        Text(progress, "bar.busy"),
+        Text(prefill_text(activity), "bar.busy"),
         Text(f"reused {activity.reused}"),
         *queued,
         Text("Ctrl-C stops", "bar.busy"),
     ]
 
 
-def _prefill_text(last: RawDecodeResult) -> str:
+def _prefill_cost(last: RawDecodeResult) -> str:
     """Return the rate, or of a few tokens the time: their rate says more of what surrounds them."""
     if 0 < last.prefilled_tokens < _FEW_TOKENS:
         return f"{1000 * last.prefill_seconds:.0f} ms"
@@ -135,7 +140,7 @@ def _last_turn_fields(last: RawDecodeResult) -> list[Text]:
             f"reused {last.reused_prefix_tokens}/{last.prompt_tokens}",
             "bar.good" if last.reused_prefix_tokens else "",
         ),
-        Text(f"prefill {_prefill_text(last)}"),
+        Text(f"prefill {_prefill_cost(last)}"),
         Text(f"decode {rate_text(last.decode_rate)}"),
         Text(f"{last.new_tokens} out"),
         Text(last.reason, "bar.warn" if last.reason.is_cut_short else ""),

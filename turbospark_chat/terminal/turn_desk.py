@@ -20,11 +20,12 @@ from turbospark_chat.terminal.commands.context import Work
 from turbospark_chat.terminal.display import Display
 from turbospark_chat.terminal.frame_pacer import FRAME_SECONDS
 from turbospark_chat.terminal.harmless import harmless
+from turbospark_chat.terminal.progress_line import QUIET_SECONDS
 from turbospark_chat.terminal.question import Question
 from turbospark_chat.terminal.reply_stream import ReplyStream
 from turbospark_chat.terminal.screen import Screen
 from turbospark_chat.terminal.screen_writer import ScreenWriter
-from turbospark_chat.terminal.status_bar import Activity
+from turbospark_chat.terminal.status_bar import Activity, prefill_text
 from turbospark_chat.terminal.totals import Totals
 from turbospark_chat.terminal.turn_view import TurnView
 
@@ -63,9 +64,11 @@ class TurnDesk:
         wake: Callable[[], None],
         ask: Callable[[Question], None],
         reply_stream: ReplyStream | None,
+        has_bar: bool,
     ) -> None:
         self._session, self._thread, self._screen, self._writer = session, thread, screen, writer
         self._display, self._wake, self._ask, self._reply_stream = display, wake, ask, reply_stream
+        self._has_bar = has_bar
         self._running: _Running | None = None
         self._waiting: deque[_Waiting] = deque()
         self._last_view: TurnView | None = None
@@ -93,12 +96,20 @@ class TurnDesk:
         if self._running is None:
             return ""
         waiting = [
-            self._display.painter.style(_waiting_row(message.shown, width), "notice")
+            self._display.painter.style(_one_row(f"queued: {message.shown}", width), "notice")
             for message in self._waiting
         ][: height // 2]
         self._live_rows = min(max(height - len(waiting), 1), MOST_LIVE_ROWS)
         row = self._running.view.live_text(width=width, height=self._live_rows)
+        if not row and not self._has_bar:
+            row = self._progress_row(self._running.view.activity, width)
         return "\n".join([*([row] if row else []), *waiting])
+
+    def _progress_row(self, activity: Activity, width: int) -> str:
+        """Return a row for a prefill that takes long, where no bar says how far it is."""
+        if activity.n_tokens or activity.prefill_seconds < QUIET_SECONDS:
+            return ""
+        return self._display.painter.style(_one_row(prefill_text(activity), width), "notice")
 
     def send(self, message: str, *, shown: str) -> None:
         """Answer a message, or keep it until what runs has ended. It is `shown` with labels for long texts."""
@@ -255,7 +266,7 @@ class TurnDesk:
         return True
 
 
-def _waiting_row(text: str, width: int) -> str:
-    """Return one row for a message that waits."""
-    line = "queued: " + " ".join(harmless(text).split())
+def _one_row(text: str, width: int) -> str:
+    """Return as much of a text as one row has room for."""
+    line = " ".join(harmless(text).split())
     return set_cell_size(line, max(width - 1, 1)).rstrip()

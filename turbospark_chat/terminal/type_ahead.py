@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
 def type_ahead() -> Iterator[None]:
-    """Have the keyboard's terminal keep what is typed while the block runs, for whoever reads it raw afterwards.
+    """Have the keyboard's terminal keep what is typed while the block runs, for whoever reads it raw.
 
     Left alone, a terminal turns the Enter key into a line feed as it is pressed, and no reader can tell the two apart
     any more: a message typed early would never be sent. Ctrl-C works as always. What was set before is set again.
@@ -26,4 +26,5 @@ def type_ahead() -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(keyboard, termios.TCSANOW, before)
+        with suppress(termios.error):  # the terminal may have gone
+            termios.tcsetattr(keyboard, termios.TCSANOW, before)

@@ -1,5 +1,6 @@
 """Commands that change the conversation, or have the model go on with it."""
 
+import re
 import shlex
 from collections.abc import Iterable
 
@@ -13,6 +14,9 @@ from turbospark_chat.terminal.commands.command import command
 from turbospark_chat.terminal.commands.context import CommandContext
 from turbospark_chat.terminal.commands.costs import change, cost_text, read_count, say_cost, turns_text
 from turbospark_chat.terminal.commands.settings import option_completions
+
+
+_BRANCH_NAME = re.compile(r"[\w.-]{1,40}")  # anything else could not be told from what stands around it
 
 
 @command(needs_idle=True)
@@ -47,7 +51,11 @@ def system(context: CommandContext, argument: str) -> None:
 def _retry_completions(context: CommandContext, typed: str) -> Iterable[str]:
     """Offer options and their values, for the last option that is typed."""
     before, dashes, last = typed.rpartition("--")
-    return (f"{before}--{offer}" for offer in option_completions(context, last)) if dashes else ()
+    if not dashes:
+        return
+    for offer in option_completions(context, last):
+        name, blank, value = offer.partition(" ")
+        yield f"{before}--{name.replace('_', '-')}{blank}{value}"
 
 
 @command("[--OPTION VALUE]...", needs_idle=True, completes=_retry_completions)
@@ -136,6 +144,7 @@ def rewind(context: CommandContext, argument: str) -> None:
         return
     say_cost(context, f"going back to turn {n_turns}", turns[:n_turns])
     change(context, lambda: context.session.rewind(n_turns))
+    context.show_turns()
 
 
 @command("[N]", needs_idle=True)
@@ -155,6 +164,10 @@ def branch(context: CommandContext, argument: str) -> None:
     """Go on under another name, and keep the conversation so far under the present one."""
     if not argument:
         raise UsageError("`/branch NAME` needs a name for the new branch")
+    if not _BRANCH_NAME.fullmatch(argument) or argument.isdecimal():
+        raise UsageError(
+            f"`{argument[:60]}` is no name for a branch: give letters, digits, `.`, `_` and `-`, up to 40 in all"
+        )
     before = context.session.conversation.branch
     change(context, lambda: context.session.branch_off(argument))
     say(context, f"now on branch {argument}; `/switch {before}` goes back")
@@ -191,6 +204,7 @@ def switch(context: CommandContext, argument: str) -> None:
     if turns is not None:  # otherwise the session says what is wrong
         say_cost(context, f"going to branch {argument}, {turns_text(len(turns))}", turns)
     change(context, lambda: session.switch(argument))
+    context.show_turns()
 
 
 def last_reply(context: CommandContext) -> Message:

@@ -67,7 +67,7 @@ def _stored(context: CommandContext, typed: str) -> Iterable[str]:
                 yield reference
 
 
-@command("ID[@TURN]|NAME|FILE", needs_idle=True, completes=_stored)
+@command("ID[@TURN|@BRANCH]|NAME|FILE", needs_idle=True, completes=_stored)
 def load(context: CommandContext, argument: str) -> None:
     """Go on with a stored conversation, or with one in a file that `/export` wrote."""
     if not argument:
@@ -79,14 +79,15 @@ def load(context: CommandContext, argument: str) -> None:
     context.show_turns()
 
 
-@command("FILE", completes=paths)
+@command("FILE [--force]", completes=paths)
 def export(context: CommandContext, argument: str) -> None:
     """Write the conversation to a file: .md, .json, .html, or .svg as it shows here."""
-    if not argument:
-        raise UsageError("`/export FILE` needs a file that ends in .md, .json, .html or .svg")
-    path = Path(argument).expanduser()
+    name = argument.removeprefix("--force ").removesuffix(" --force").strip()
+    path, is_forced = Path(name).expanduser(), name != argument
+    if path.suffix.lower() not in (".md", ".json", ".html", ".svg"):
+        raise UsageError(f"`/export {name}`: the file must end in .md, .json, .html or .svg, which says the form")
     if path.suffix.lower() == ".svg":
-        write_text_file(path, screen_of(context, "export").draw())
+        write_text_file(path, screen_of(context, "export").draw(), overwrite=is_forced)
     else:
-        write_transcript(path, context.archive.transcript(context.session))
+        write_transcript(path, context.archive.transcript(context.session), overwrite=is_forced)
     say(context, f"wrote {path}")

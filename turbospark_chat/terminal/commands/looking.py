@@ -57,7 +57,7 @@ def stats(context: CommandContext, argument: str) -> None:
     context.show(context.statistics())
 
 
-@command()
+@command(needs_idle=True)
 def context_(context: CommandContext, argument: str) -> None:
     """Show what fills the context, by role, in tokens."""
     use = context.session.count_by_role()

@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
+from turbospark_chat.chat.options import OPTIONS
 from turbospark_chat.errors import UsageError
 from turbospark_chat.terminal.commands import conversing, files, looking, settings, viewing
 from turbospark_chat.terminal.commands.answer import show_rows
@@ -53,6 +54,8 @@ def parse_command(line: str) -> tuple[Command, str] | None:
     if found is None:
         close = get_close_matches(name, COMMANDS, n=1)
         advice = f"did you mean `/{close[0]}`?" if close else "`/help` lists them."
+        if name.replace("-", "_") in OPTIONS:
+            advice = f"`/set {name}` shows and changes that."
         raise UsageError(f"unknown command `/{name}`: {advice} A space before `/` sends it as a message")
     if argument and not found.arguments:
         raise UsageError(f"`/{name}` takes no argument: a space before `/` sends it as a message")
