@@ -24,7 +24,12 @@ import pyte
 TS = str(Path(sys.executable).with_name("ts"))
 TIMEOUT = 60.0  # seconds until a condition is given up; only a wrong program gets there
 
-ENTER, CTRL_C, CTRL_D, CTRL_J, UP = "\r", "\x03", "\x04", "\n", "\x1b[A"
+ENTER, TAB, BACKSPACE, ESCAPE = "\r", "\t", "\x7f", "\x1b"
+CTRL_C, CTRL_D, CTRL_J, CTRL_R = "\x03", "\x04", "\n", "\x12"
+UP, LEFT, DELETE = "\x1b[A", "\x1b[D", "\x1b[3~"
+
+GREEDY = ("--temperature", "0", "--seed", "1")
+LETTERS = ("--logit-bias", "'abcdefgh':100")  # babble of these letters that only a limit ends
 
 
 def environment(home: Path | None = None, /, **changes: str) -> dict[str, str]:
@@ -109,17 +114,57 @@ class Picture:
         return start
 
 
+_JOINERS = "\u200d\ufe0f"  # what joins two emoji, and what makes one of a sign
+_FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))  # two make a flag
+
+
 class _Screen(pyte.Screen):
-    """An emulated screen that keeps the text of the rows that go off its top."""
+    """An emulated screen that keeps the text of the rows that go off its top.
+
+    With fewer rows it keeps the cursor's, as terminals do; pyte would drop rows from its top while there are others.
+    """
 
     def __init__(self, columns: int, rows: int) -> None:
         super().__init__(columns, rows)
         self.gone: list[str] = []
 
+    def draw(self, data: str) -> None:
+        """Keep what is joined in one cell; pyte would drop it, and all that follows."""
+        if data.isascii():
+            super().draw(data)
+            return
+        for character in data:
+            column = max(self.cursor.x - 1, 0)
+            row = self.buffer[self.cursor.y]
+            column -= row[column].data == "" and column > 0  # the right half of a wide character
+            cell = row[column]
+            is_flag = character in _FLAG_LETTERS and cell.data in _FLAG_LETTERS
+            if character in _JOINERS or cell.data.endswith(_JOINERS[0]) or is_flag:
+                row[column] = cell._replace(data=cell.data + character)
+            else:
+                super().draw(character)
+
     def index(self) -> None:
         if self.cursor.y == self.lines - 1:
-            self.gone.append("".join(self.buffer[0][column].data for column in range(self.columns)).rstrip())
+            self.gone.append(self.text(0))
         super().index()
+
+    def resize(self, lines: int | None = None, columns: int | None = None) -> None:
+        lines = lines or self.lines
+        n_gone = max(self.cursor.y - lines + 1, 0)
+        self.gone += [self.text(row) for row in range(n_gone)]
+        kept = [self.buffer[row] for row in range(n_gone, min(n_gone + lines, self.lines))]
+        self.buffer.clear()
+        self.buffer.update(enumerate(kept))
+        self.cursor.y -= n_gone
+        self.lines = lines
+        super().resize(lines, columns)
+        self.cursor.x = min(self.cursor.x, self.columns - 1)
+        self.dirty.update(range(lines))
+
+    def text(self, row: int) -> str:
+        """What is in a row; pyte's own `display` takes no joined characters."""
+        return "".join(self.buffer[row][column].data for column in range(self.columns)).rstrip()
 
 
 class Terminal:
@@ -159,7 +204,7 @@ class Terminal:
 
     @property
     def picture(self) -> Picture:
-        return Picture(tuple(self._screen.gone), tuple(row.rstrip() for row in self._screen.display))
+        return Picture(tuple(self._screen.gone), tuple(map(self._screen.text, range(self._screen.lines))))
 
     def type(self, keys: str) -> None:
         """Press keys; what is drawn meanwhile is read, so that neither side waits for the other."""
@@ -225,6 +270,13 @@ class Terminal:
                 last_rows = self.picture.text.split("\n")[-100:]
                 raise AssertionError("\n".join([f"never seen: {condition!r}, but", *last_rows]))
 
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something that shows elsewhere."""
+        deadline = time.monotonic() + TIMEOUT
+        while not condition():
+            assert time.monotonic() < deadline, self.picture.text
+            self.watch(0.001)
+
     def watch(self, seconds: float) -> Picture:
         """Let `seconds` pass and return what is there then."""
         deadline = time.monotonic() + seconds
@@ -255,6 +307,21 @@ class Terminal:
         self.written += data
         self._stream.feed(data)
         return data != b""
+
+
+def open_chat(path: Path, *flags: str, rows: int = 24, columns: int = 100, **variables: str) -> Terminal:
+    """Open a chat that takes the likeliest token, and wait until it may be typed into."""
+    flags = ("chat", "-m", str(path), *GREEDY, *flags)
+    chat = Terminal(*flags, env=environment(**variables), rows=rows, columns=columns)
+    chat.wait_for(lambda seen: seen.is_idle and "/help" in seen.transcript)
+    return chat
+
+
+def leave(chat: Terminal) -> str:
+    """Leave by Ctrl-D and return the transcript."""
+    chat.type(CTRL_D)
+    assert chat.wait_for_end() == 0
+    return chat.picture.text
 
 
 def run_ts(

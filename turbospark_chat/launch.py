@@ -257,7 +257,7 @@ def _run_lines(
     from turbospark_chat.terminal.script_input import read_lines
 
     streams = Streams(sys.stdout, sys.stderr, is_quiet=flags["quiet"])
-    output = _output(flags, interface, streams)
+    output = _output(flags, interface, streams, survives_errors=sys.stdin.isatty())
     prompt = "> " if sys.stdin.isatty() and not flags["quiet"] else ""
     thread = ModelThread()
     chat = ScriptChat(
@@ -271,8 +271,18 @@ def _run_lines(
 
 
 def _output(
-    flags: FlagValues, interface: InterfaceOptions, streams: Streams, *, separator: str = ""
+    flags: FlagValues,
+    interface: InterfaceOptions,
+    streams: Streams,
+    *,
+    separator: str = "",
+    survives_errors: bool = False,
 ) -> ScriptOutput:
     if flags["json"]:
         return JsonOutput(streams, is_streaming=flags["stream"])
-    return TextOutput(streams, hides_thinking=interface.think is Thinking.HIDE, separator=separator)
+    return TextOutput(
+        streams,
+        hides_thinking=interface.think is Thinking.HIDE,
+        separator=separator,
+        survives_errors=survives_errors,
+    )

@@ -329,7 +329,8 @@ def test_a_resumed_chat_shows_its_last_turns_again_and_goes_on(
     n_before = max(len(turns) - 3, 0)
     with open_chat(tiny_path, *SHORT, *flags) as chat:
         seen = chat.wait_for(lambda seen: unbroken[len(turns) - 1]["reply"] in seen.transcript)
-        rows = [row for row in seen.transcript.split("\n") if row]
+        seen = chat.wait_for("[unfinished; `/continue` goes on]")
+        rows = [row for row in seen.transcript.split("\n") if row and not row.startswith("[unfinished")]
         again = [
             row for nth in range(n_before, len(turns)) for row in (f"> {turns[nth]}", unbroken[nth]["reply"])
         ]

@@ -11,20 +11,21 @@ import psutil
 import pytest
 from terminal_driver import (
     CTRL_C,
-    CTRL_D,
     ENTER,
+    GREEDY,
+    LETTERS,
     Picture,
     Pipes,
     Terminal,
     environment,
+    leave,
     objects,
+    open_chat,
     paste,
     run_ts,
 )
 from tiny_model import write_tiny_model
 
-GREEDY = ("--temperature", "0", "--seed", "1")
-LETTERS = ("--logit-bias", "'abcdefgh':100")  # babble of these letters that only a limit ends
 SLOW = ("--max-tokens-per-sec", "25")
 CHUNK = 64  # prompt tokens between two looks at the cancel flag
 STOPPED = "[stopped; `/continue` goes on]"
@@ -34,19 +35,6 @@ interrupted_by = pytest.mark.parametrize(
     "interrupt", [lambda chat: chat.type(CTRL_C), lambda chat: chat.interrupt()], ids=["key", "signal"]
 )
 Interrupt = Callable[[Terminal], None]
-
-
-def open_chat(path: Path, *flags: str, **variables: str) -> Terminal:
-    chat = Terminal("chat", "-m", path, *GREEDY, *flags, env=environment(**variables))
-    chat.wait_for(lambda seen: seen.is_idle)
-    return chat
-
-
-def leave(chat: Terminal) -> str:
-    """Leave by Ctrl-D and return the transcript."""
-    chat.type(CTRL_D)
-    assert chat.wait_for_end() == 0
-    return chat.picture.text
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -112,29 +100,150 @@ def test_a_stopped_reply_stays_in_the_conversation_and_in_the_cache(
         assert second.reused[0] == stopped.reused[1] + stopped.n_out - 1
         chat.say("/history")
         history = chat.wait_for(lambda seen: "assistant: " in seen.text and seen.is_idle)
-        assert f"assistant: {shown} [stopped]" in history.rows
+        assert f"1 assistant: {shown} [unfinished]" in history.rows
         leave(chat)
 
 
+@interrupted_by
 def test_twenty_interrupts_in_a_second_are_one_cancel_and_the_next_turn_is_right(
-    tiny_path: Path,
+    tiny_path: Path, interrupt: Interrupt
 ) -> None:  # T7, H3
     flags = (*LETTERS, "--max-tokens", "60")
     cold = objects(run_ts("chat", "-m", tiny_path, "--json", *GREEDY, *flags, stdin="then\n").stdout)[0]
     with open_chat(tiny_path, *flags, *SLOW) as chat:
         chat.begin("first")
-        for _ in range(20):
-            chat.interrupt()
-            chat.watch(0.05)
+        interrupt_twenty_times(chat, interrupt)
         after = chat.wait_for(lambda seen: seen.is_idle)
         assert (after.text.count(STOPPED), after.text.count(HINT)) == (1, 1)
         chat.say("/undo")
-        chat.wait_for("took back 1 turn")
+        chat.wait_for("taking back 1 turn: ")
         chat.say("/set max_tokens_per_sec none")
         then = chat.ask("then")
         assert cold["reply"] in then.rows
         assert then.reused == (len("<user\n"), cold["prompt_tokens"])  # as far as the two messages agree
         assert "Traceback" not in leave(chat)
+
+
+def interrupt_twenty_times(chat: Terminal, interrupt: Interrupt) -> None:
+    for _ in range(20):
+        interrupt(chat)
+        chat.watch(0.02)
+
+
+@interrupted_by
+@pytest.mark.parametrize(
+    "typed", ["", "a draft", paste("a long draft\n" * 20)], ids=["idle", "typing", "paste"]
+)
+def test_twenty_interrupts_of_the_input_clear_it_and_the_next_turn_is_right(
+    tiny_path: Path, interrupt: Interrupt, typed: str
+) -> None:  # T7, H3
+    flags = (*LETTERS, "--max-tokens", "20")
+    right = run_ts("chat", "-q", "-m", tiny_path, *GREEDY, *flags, stdin="then\n").stdout.decode().strip()
+    with open_chat(tiny_path, *flags) as chat:
+        chat.type(typed)
+        chat.wait_for(lambda seen: seen.input != "" or not typed)
+        interrupt_twenty_times(chat, interrupt)
+        after = chat.wait_for(lambda seen: seen.input == "" and HINT in seen.text)
+        assert after.text.count(HINT) == 1
+        assert right in chat.ask("then").rows
+        assert "Traceback" not in leave(chat)
+
+
+@interrupted_by
+def test_twenty_interrupts_of_a_prefill_give_the_message_back_once_and_the_next_turn_is_right(
+    tmp_path: Path, interrupt: Interrupt
+) -> None:  # T3, T7
+    path = write_tiny_model(tmp_path / "roomy.gguf", context_length=40_000)
+    flags = (*LETTERS, "--max-tokens", "20")
+    right = run_ts("chat", "-q", "-m", path, *GREEDY, *flags, stdin="then\n").stdout.decode().strip()
+    with open_chat(path, *flags) as chat:
+        chat.type(paste("long " * 6000) + ENTER)
+        chat.wait_for(lambda seen: not seen.is_idle)
+        interrupt_twenty_times(chat, interrupt)
+        after = chat.wait_for(lambda seen: seen.is_idle and seen.input == "" and HINT in seen.text)
+        assert (after.text.count("stopped before the reply began"), after.text.count(HINT)) == (1, 1)
+        assert right in chat.ask("then").rows
+        assert "Traceback" not in leave(chat)
+
+
+@interrupted_by
+def test_twenty_interrupts_of_a_question_say_no_once(
+    tiny_path: Path, interrupt: Interrupt
+) -> None:  # T7, T65
+    flags = (*LETTERS, "--ctx", "150", "--max-tokens", "10", "--on-overflow", "ask")
+    right = run_ts("chat", "-q", "-m", tiny_path, *GREEDY, *flags, stdin="then\n").stdout.decode().strip()
+    with open_chat(tiny_path, *flags) as chat:
+        chat.ask("a message of some length")
+        chat.ask("another message like that")
+        chat.say("and one more of that kind")
+        chat.wait_for("leave out the oldest exchange? y/n")
+        interrupt_twenty_times(chat, interrupt)
+        after = chat.wait_for(lambda seen: "y/n" not in seen.text and seen.input == "" and HINT in seen.text)
+        assert after.text.count(HINT) == 1
+        chat.say("/history")
+        chat.wait_for("2 assistant: ")
+        chat.say("/clear")
+        assert right in chat.ask("then").rows
+        transcript = leave(chat)
+        assert "Traceback" not in transcript and "3 user" not in transcript
+
+
+@interrupted_by
+def test_twenty_interrupts_while_an_editor_is_open_leave_it_the_terminal(
+    tiny_path: Path, tmp_path: Path, interrupt: Interrupt
+) -> None:  # T7
+    closing = tmp_path / "closing"
+    editor = tmp_path / "editor"
+    editor.write_text(
+        f"#!/bin/sh\ntrap '' INT\necho it is open\nwhile ! [ -e '{closing}' ]; do sleep 0.05; done\n"
+        'echo then > "$1"\n'
+    )
+    editor.chmod(0o755)
+    flags = (*LETTERS, "--max-tokens", "20")
+    right = run_ts("chat", "-q", "-m", tiny_path, *GREEDY, *flags, stdin="then\n").stdout.decode().strip()
+    with open_chat(tiny_path, *flags, EDITOR=str(editor), VISUAL="") as chat:
+        chat.ask("first")
+        chat.say("/edit")
+        chat.wait_for("it is open")
+        interrupt_twenty_times(chat, interrupt)
+        closing.touch()
+        chat.wait_for(lambda seen: "> then" in seen.transcript and seen.is_idle and right in seen.rows)
+        transcript = leave(chat)
+        assert not re.search(f"Traceback|error|{HINT}", transcript)
+
+
+@interrupted_by
+def test_interrupts_while_the_alternatives_are_computed_leave_the_cache_right(
+    tiny_path: Path, interrupt: Interrupt
+) -> None:  # T7
+    flags = (*LETTERS, "--max-tokens", "64")
+    cold = objects(run_ts("chat", "-m", tiny_path, "--json", *GREEDY, *flags, stdin="first\nthen\n").stdout)[
+        1
+    ]
+    with open_chat(tiny_path, *flags) as chat:
+        chat.ask("first")
+        for _ in range(5):
+            chat.say("/why 64")
+            for _ in range(4):
+                interrupt(chat)
+                chat.watch(0.01)
+            chat.wait_for(lambda seen: seen.is_idle and seen.input == "")
+        then = chat.ask("then")
+        assert cold["reply"] in then.rows
+        assert then.reused[0] == cold["reused_prefix_tokens"]
+        assert "Traceback" not in leave(chat)
+
+
+@pytest.mark.weights
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@interrupted_by
+def test_twenty_interrupts_while_it_loads_end_the_program(smollm2_path: Path, interrupt: Interrupt) -> None:
+    with Terminal("chat", "-m", smollm2_path) as chat:  # T7, H3
+        maps = Path(f"/proc/{chat.pid}/maps")
+        chat.wait_until(lambda: smollm2_path.name in maps.read_text())
+        interrupt_twenty_times(chat, interrupt)
+        assert chat.wait_for_end() == 130
+        assert not re.sub(r"\^C|\s", "", chat.picture.text)
 
 
 def test_interrupts_while_nothing_can_be_cancelled_any_more_are_harmless(tiny_path: Path) -> None:
@@ -266,10 +375,11 @@ class TestPrefill:
         assert interrupted_prefill.second_stop.reused[0] == context_used(interrupted_prefill.first_stop)
 
     def test_the_message_returns_to_the_input(self, interrupted_prefill: Interrupted) -> None:
-        for stop in (interrupted_prefill.first_stop, interrupted_prefill.second_stop):
-            typed = "".join(stop.input.split())  # the screen shows its end, broken anywhere
-            assert len(typed) > 500 and interrupted_prefill.message.replace(" ", "").endswith(typed)
+        first, second = interrupted_prefill.first_stop, interrupted_prefill.second_stop
+        for stop in (first, second):
+            assert stop.input == f"[text: 1 line, {len(interrupted_prefill.message):,} characters]"
             assert "stopped before the reply began" in stop.transcript
+        assert first.reused[1] == second.reused[1]  # what was sent the second time is what came back
 
     def test_nothing_of_it_is_kept(self, interrupted_prefill: Interrupted) -> None:
         said = interrupted_prefill.history.text.rsplit("> /history", 1)[1]

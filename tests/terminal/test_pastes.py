@@ -31,7 +31,24 @@ def test_what_is_long(text, is_folded):
 
 def test_a_label_says_how_long_it_is():
     assert describe("x\n" * 299 + "y" * 11748, "paste") == "[paste: 300 lines, 12,346 characters]"
-    assert describe("x", "text") == "[text: 1 line, 1 characters]"
+    assert describe("x", "text") == "[text: 1 line, 1 character]"
+
+
+def test_what_was_folded_before_is_folded_again_under_its_label():
+    pastes = Pastes()
+    attached, pasted = pastes.fold("a,b\n" * 9, "data.csv"), pastes.enclose("x" * 2000, kind="paste")
+    sent = pastes.expand(f"{attached}Compare with {pasted}.")
+    again = pastes.enclose_again(f"{sent} Again?")
+    assert again == f"{attached}Compare with {pasted}. Again?"
+    assert pastes.expand(again) == f"{sent} Again?"
+
+
+@given(st.lists(literal), literal)
+def test_text_that_is_given_back_is_what_it_was_whatever_was_folded_before(texts, given_back):
+    pastes = Pastes()
+    for number, text in enumerate(texts):
+        pastes.fold(text, f"label {number}")
+    assert pastes.expand(pastes.enclose_again(given_back)) == given_back
 
 
 @given(st.lists(literal), st.booleans())

@@ -345,7 +345,7 @@ def test_ctrl_c_before_the_first_token_gives_the_message_back(open_chat):  # T3,
         chat.wait_for(lambda: "Ctrl-C stops" in chat.bar)
         chat.type(CTRL_C)
         chat.wait_for("stopped before the reply began")
-        chat.wait_for(lambda: chat.input == "[text: 1 line, 1,507 characters]")
+        chat.wait_for(lambda: chat.input == "[paste: 1 line, 1,507 characters]")
         assert chat.messages == []
         chat.producer.seconds_per_pass = 0.0
         chat.begin("", until="yes")
@@ -384,12 +384,14 @@ def test_ctrl_c_leaves_what_is_typed_as_it_is(open_chat):
 
 
 @pytest.mark.parametrize("command", ["/undo", "/clear", "/forget", "/retry", "/continue"])
-def test_what_changes_the_conversation_has_to_wait_and_stays_typed(open_chat, command):
+def test_what_changes_the_conversation_has_to_wait_and_comes_back_with_up(open_chat, command):
     with open_chat("a" * 3000, seconds_per_pass=SLOW) as chat:
         chat.begin("one", until="aaa")
         chat.begin(
-            command, until=f"error: `{command}` has to wait until the reply has ended; Ctrl-C stops it"
+            command, until=f"error: `{command}` has to wait until what runs has ended; Ctrl-C stops it"
         )
+        chat.wait_for(lambda: chat.input == "")
+        chat.type(UP)
         chat.wait_for(lambda: chat.input == command)
         chat.type(CTRL_C)
         chat.wait_for("[stopped")

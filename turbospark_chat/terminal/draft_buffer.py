@@ -57,12 +57,12 @@ class DraftBuffer(Buffer):
         return "".join(map(self.pastes.label, self.text))
 
     def put(self, text: str) -> None:
-        """Hold this literal text instead, the cursor at its end."""
-        self._hold(self.pastes.enclose(text))
+        """Hold this literal text instead, the cursor at its end; what was a label before is one again."""
+        self._hold(self.pastes.enclose_again(text))
 
     def put_before(self, text: str) -> None:
         """Put literal text before what is there, on lines of its own."""
-        enclosed = self.pastes.enclose(text)
+        enclosed = self.pastes.enclose_again(text)
         self._hold(f"{enclosed}\n{self.text}" if self.text else enclosed)
 
     def take(self) -> tuple[str, bool]:

@@ -9,6 +9,7 @@ from typing import Protocol
 from prompt_toolkit.filters import Condition, FilterOrBool, emacs_mode, is_searching, vi_navigation_mode
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.search import SearchDirection, start_search, stop_search
 
 from turbospark_chat.terminal.draft_buffer import DraftBuffer
 
@@ -79,17 +80,20 @@ def make_key_bindings(
     buffer: DraftBuffer,
     *,
     compose: Callable[[], None],
+    suspend: Callable[[], None] = lambda: None,
     is_lent: Callable[[], bool] = lambda: False,
 ) -> KeyBindings:
     """Return the bindings for the input `buffer`.
 
-    `compose` opens its text in an editor; `is_lent` tells whether another program has the terminal meanwhile.
+    `compose` opens its text in an editor, `suspend` gives the terminal back to the shell; `is_lent` tells whether
+    another program has the terminal meanwhile.
     """
     bindings = KeyBindings()
     _bind_typing(bindings, buffer)
     _bind_completion(bindings, buffer)
-    _bind_ends(bindings, actions, buffer, is_lent=is_lent)
+    _bind_ends(bindings, actions, buffer, suspend=suspend, is_lent=is_lent)
     _bind_thinking(bindings, actions, buffer)
+    _bind_search(bindings, buffer)
     _bind_editor(bindings, compose)
     return bindings
 
@@ -119,7 +123,12 @@ def _bind_completion(bindings: KeyBindings, buffer: DraftBuffer) -> None:
 
 
 def _bind_ends(
-    bindings: KeyBindings, actions: KeyActions, buffer: DraftBuffer, *, is_lent: Callable[[], bool]
+    bindings: KeyBindings,
+    actions: KeyActions,
+    buffer: DraftBuffer,
+    *,
+    suspend: Callable[[], None],
+    is_lent: Callable[[], bool],
 ) -> None:
     is_empty = Condition(lambda: not buffer.text)
     _bind(bindings, "c-c", do=actions.interrupt, when=~is_searching)
@@ -134,14 +143,30 @@ def _bind_ends(
         when=is_empty & Condition(lambda: actions.has_waiting) & ~is_searching,
     )
 
-    @bindings.add("c-z")
-    def _(event: KeyPressEvent) -> None:
-        event.app.suspend_to_background()
+    _bind(bindings, "c-z", do=suspend)
 
 
 def _bind_thinking(bindings: KeyBindings, actions: KeyActions, buffer: DraftBuffer) -> None:
     _bind(bindings, "c-t", do=actions.show_thinking, when=~is_searching)
     _bind(bindings, "c-g", do=actions.answer_now, when=~_is_completing(buffer) & ~is_searching)
+
+
+def _bind_search(bindings: KeyBindings, buffer: DraftBuffer) -> None:
+    """Have a search that is given up leave the input as it was; searching on, as Ctrl-R Ctrl-R does, moves it."""
+    before = {"working_index": buffer.working_index, "cursor_position": buffer.cursor_position}
+
+    def begin(direction: SearchDirection) -> None:
+        before.update({name: getattr(buffer, name) for name in before})
+        start_search(direction=direction)
+
+    def give_up() -> None:
+        stop_search()
+        buffer.working_index, buffer.cursor_position = before["working_index"], before["cursor_position"]
+
+    _bind(bindings, "c-r", do=lambda: begin(SearchDirection.BACKWARD), when=~is_searching)
+    _bind(bindings, "c-s", do=lambda: begin(SearchDirection.FORWARD), when=~is_searching)
+    for key in ("c-g", "c-c"):
+        _bind(bindings, key, do=give_up, when=is_searching)
 
 
 def _bind_editor(bindings: KeyBindings, compose: Callable[[], None]) -> None:

@@ -59,6 +59,18 @@ class Pastes:
             return self._fold_once(text, describe(text, kind))
         return _MARKS.sub(lambda match: self._fold_once(match[0], match[0]), text)
 
+    def enclose_again(self, text: str) -> str:
+        """Return literal text as the input holds it, what was folded before under the label it had."""
+        pieces = [text]  # literal text and marks by turns
+        for mark, folded in reversed(self._folded.items()):
+            if folded.text != folded.label:  # no character under its own look
+                pieces = [
+                    part
+                    for number, piece in enumerate(pieces)
+                    for part in ([piece] if number % 2 else _split(piece, folded.text, mark))
+                ]
+        return "".join(piece if number % 2 else self.enclose(piece) for number, piece in enumerate(pieces))
+
     def expand(self, held: str) -> str:
         """Return literal text for what the input holds; the folded texts themselves are not looked into."""
         return _MARKS.sub(lambda match: self._text(match[0]), held)
@@ -81,6 +93,12 @@ class Pastes:
         return mark
 
 
+def _split(text: str, separator: str, mark: str) -> list[str]:
+    """Return the pieces of a text, with a mark wherever the separator stood."""
+    first, *others = text.split(separator) if separator else [text]
+    return [first, *(piece for other in others for piece in (mark, other))]
+
+
 def is_long(text: str) -> bool:
     """Return whether a text is folded in the input."""
     return len(text) > MOST_CHARACTERS or _n_lines(text) > MOST_LINES
@@ -89,7 +107,8 @@ def is_long(text: str) -> bool:
 def describe(text: str, kind: str) -> str:
     """Return the label of a text that has no other."""
     n_lines = _n_lines(text)
-    return f"[{kind}: {n_lines:,} line{'s' * (n_lines != 1)}, {len(text):,} characters]"
+    n_characters = len(text)
+    return f"[{kind}: {n_lines:,} line{'s' * (n_lines != 1)}, {n_characters:,} character{'s' * (n_characters != 1)}]"
 
 
 def _n_lines(text: str) -> int:

@@ -135,11 +135,11 @@ class Repl:
             self._take_answer(self._question, text)
             return
         try:
-            parsed = None if is_pasted else parse_command(text)
+            parsed = None if is_pasted else self._parse(text)
             if parsed is None:
                 self._desk.send(text.strip("\n"), shown=shown.strip("\n"))
             else:
-                self._run_command(text.strip(), *parsed)
+                self._run_command(*parsed)
         except Exception as error:  # whatever it was, the chat survives it
             self._writer.show_error(error)
 
@@ -172,11 +172,22 @@ class Repl:
         """Put the message that waits last back into the input."""
         self._screen.input_text = self._desk.take_back()
 
-    def _run_command(self, line: str, command: Command, argument: str) -> None:
+    def _parse(self, text: str) -> tuple[Command, str] | None:
+        """Return the command that was typed, or None for a message; show what is, or looks like, a command."""
+        is_command = True
+        try:
+            parsed = parse_command(text)
+            is_command = parsed is not None
+            return parsed
+        finally:
+            if is_command:
+                self._writer.show_message(text.strip())
+
+    def _run_command(self, command: Command, argument: str) -> None:
         if command.needs_idle and self._desk.is_busy:
-            self._screen.input_text = line
-            raise UsageError(f"`/{command.name}` has to wait until the reply has ended; Ctrl-C stops it")
-        self._writer.show_message(line)
+            raise UsageError(
+                f"`/{command.name}` has to wait until what runs has ended; Ctrl-C stops it, Up brings the line back"
+            )
         command.run(self._context, argument)
 
     # Questions

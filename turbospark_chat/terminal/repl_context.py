@@ -57,7 +57,11 @@ class ReplContext:
     def attach(self, name: str, text: str) -> None:
         """Put a text into the input, folded to a label."""
         framed = Attachment(name, text).framed
-        self._screen.attach(f"[{name}: {self.session.count_text(framed)} tokens]", f"{framed}\n")
+        n_tokens = self.session.count_text(framed)
+        self._screen.attach(f"[{name}: {n_tokens} tokens]", f"{framed}\n")
+        n_left = self.session.context_length - self._desk.context_used
+        if n_tokens > n_left:
+            self._writer.say(f"{name} has {n_tokens} tokens; the context has room for {n_left}", "bar.warn")
 
     def show_message(self, text: str) -> None:
         """Print a message as if it had been typed."""

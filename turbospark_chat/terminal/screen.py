@@ -4,6 +4,7 @@ Finished text goes above it, into the scrollback, and is never touched again. Kn
 """
 
 import asyncio
+import contextlib
 import io
 import os
 import signal
@@ -94,7 +95,7 @@ class Screen:
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self._output, self._on_error, self._environment = output, on_error, environment
-        self._is_aside = False
+        self._is_aside = self._is_suspended = False
         self._loan: asyncio.Task[str] | None = None  # of the terminal, to an editor
         self._held: list[str] = []  # finished text from meanwhile
         self._buffer = DraftBuffer(
@@ -113,8 +114,9 @@ class Screen:
             is_hidden=lambda: self._is_aside,
         )
         bindings = make_key_bindings(
-            actions, self._buffer, compose=self._begin_composing, is_lent=lambda: self._loan is not None
-        )
+            actions, self._buffer, compose=self._begin_composing, suspend=self._suspend,
+            is_lent=lambda: self._loan is not None,
+        )  # fmt: skip
         settings: dict[str, Any] = {
             "layout": Layout(layout.container, focused_element=layout.input_window),
             "key_bindings": merge_key_bindings([load_auto_suggest_bindings(), bindings]),
@@ -217,7 +219,8 @@ class Screen:
 
     def invalidate(self) -> None:
         """Draw again soon; any thread may ask."""
-        self._app.invalidate()
+        with contextlib.suppress(RuntimeError):  # it may just be ending, and its loop with it
+            self._app.invalidate()
 
     # Above the input, and elsewhere
 
@@ -313,9 +316,17 @@ class Screen:
         elif self._app.is_running and not self._app.is_done:
             exit_app()
 
+    def _suspend(self) -> None:
+        """Stop, as Ctrl-Z does; prompt_toolkit itself takes the terminal again afterwards."""
+        self._is_suspended = True
+        self._app.suspend_to_background()
+
     def _take_terminal_again(self) -> None:
         """Make the terminal raw again: a shell that stopped this program has made it its own meanwhile."""
         if self._loan is not None:  # it is the editor that was stopped, and that goes on
+            return
+        if self._is_suspended:
+            self._is_suspended = False
             return
         self._app.input.raw_mode().__enter__()  # `run` restores what was there at its own start
         self._app.renderer.reset()

@@ -64,6 +64,10 @@ class ScreenWriter:
             self.write(
                 "".join(f"{self._painter.style(row, 'notice')}\n" for row in rows.rstrip("\n").split("\n"))
             )
+            if not turn.reply.complete:
+                self.say(
+                    "[unfinished; `/continue` goes on]" if turn is turns[-1] else "[unfinished]", "notice"
+                )
 
     def _write_message(self, message: str, style: str) -> None:
         """Write a message behind the prompt; a blank row sets it off from what was before."""

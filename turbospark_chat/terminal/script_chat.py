@@ -61,7 +61,8 @@ class ScriptChat:
         except TurboSparkError as error:
             if not self._output.survives_errors:
                 raise
-            self._exit_code = self._exit_code or error.exit_code
+            if self._is_json:  # a person has seen it
+                self._exit_code = self._exit_code or error.exit_code
             self._output.fail(error)
 
     def _do(self, said: Input) -> None:

@@ -44,6 +44,10 @@ class Streams:
         if not self.is_quiet:
             self._write(self.err, text)
 
+    def complain(self, text: str) -> None:
+        """Write to stderr at once, quiet or not."""
+        self._write(self.err, text)
+
     def _write(self, stream: TextIO, text: str) -> None:
         stream.write(harmless(text) if stream.isatty() else text)
         stream.flush()
@@ -78,12 +82,19 @@ class ScriptOutput(Protocol):
 class TextOutput:
     """Replies as text, each on a line, with `separator` between two.
 
-    Thinking goes to stderr, or nowhere where it `hides_thinking`.
+    Thinking goes to stderr, or nowhere where it `hides_thinking`. `survives_errors` where a person reads along: a
+    script could not tell an error from a reply.
     """
 
-    survives_errors = False
-
-    def __init__(self, streams: Streams, *, hides_thinking: bool = False, separator: str = "") -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        *,
+        hides_thinking: bool = False,
+        separator: str = "",
+        survives_errors: bool = False,
+    ) -> None:
+        self.survives_errors = survives_errors
         self._streams, self._hides_thinking, self._separator = streams, hides_thinking, separator
         self._n_turns = 0
         self._in_reasoning = False
@@ -124,14 +135,16 @@ class TextOutput:
         self._n_turns += 1
         if result.raw.reason is StopReason.MAX_TOKENS:
             self._streams.note(f"[reached the limit of {result.raw.new_tokens} tokens: max_tokens]\n")
+        elif result.raw.reason is StopReason.CANCELLED and self.survives_errors:
+            self._streams.note("[stopped; `/continue` goes on]\n")
 
     def answer(self, command: str, text: str) -> None:
         """Write it to stderr: stdout carries replies."""
         self._streams.note(f"{text}\n")
 
     def fail(self, error: TurboSparkError) -> None:
-        """Raise it: a script that reads text could not tell."""
-        raise error
+        """Write it to stderr."""
+        self._streams.complain(f"error: {error}\n")
 
     def _clear_line(self) -> None:
         if self._line is not None:

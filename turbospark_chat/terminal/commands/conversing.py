@@ -15,7 +15,6 @@ from turbospark_chat.terminal.commands.context import CommandContext
 from turbospark_chat.terminal.commands.costs import change, cost_text, read_count, say_cost, turns_text
 from turbospark_chat.terminal.commands.settings import option_completions
 
-
 _BRANCH_NAME = re.compile(r"[\w.-]{1,40}")  # anything else could not be told from what stands around it
 
 

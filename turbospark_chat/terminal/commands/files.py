@@ -85,7 +85,9 @@ def export(context: CommandContext, argument: str) -> None:
     name = argument.removeprefix("--force ").removesuffix(" --force").strip()
     path, is_forced = Path(name).expanduser(), name != argument
     if path.suffix.lower() not in (".md", ".json", ".html", ".svg"):
-        raise UsageError(f"`/export {name}`: the file must end in .md, .json, .html or .svg, which says the form")
+        raise UsageError(
+            f"`/export {name}`: the file must end in .md, .json, .html or .svg, which says the form"
+        )
     if path.suffix.lower() == ".svg":
         write_text_file(path, screen_of(context, "export").draw(), overwrite=is_forced)
     else:
