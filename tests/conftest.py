@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny_model import write_tiny_model
 
-from turbospark_chat.flags import SETTINGS
+from turbospark_chat.config.flags import SETTINGS
 from turbospark_chat.models.catalog import CATALOG, CatalogEntry, PackagePart
 from turbospark_chat.models.download import pull
 from turbospark_chat.models.kernel_library import KernelLibrary

@@ -24,9 +24,9 @@ from tiny_model import CHATML, COMPILED_SIZES, write_tiny_model
 
 from turbospark_chat import assembly, cli
 from turbospark_chat.chat.store import Store
+from turbospark_chat.command_line.flag_parameters import with_implied_values
+from turbospark_chat.config.flags import FLAGS, SETTINGS, flags_of
 from turbospark_chat.errors import DownloadError
-from turbospark_chat.flag_parameters import with_implied_values
-from turbospark_chat.flags import FLAGS, SETTINGS, flags_of
 from turbospark_chat.models import sealed_file
 from turbospark_chat.models.loader import Arithmetic, load_model
 from turbospark_chat.settings import (
@@ -259,7 +259,7 @@ def test_a_download_that_fails_is_one_line_and_exit_code_1(
         raise DownloadError("cannot fetch smollm2: no network")
 
     monkeypatch.setenv("TS_MODELS_DIR", str(tmp_path))
-    monkeypatch.setattr("turbospark_chat.model_files.pull", fail)
+    monkeypatch.setattr("turbospark_chat.command_line.model_files.pull", fail)
     outcome = ts("complete", "-q", "hi")
     assert (outcome.code, outcome.out) == (1, "")
     assert_is_one_error(outcome.err)
@@ -280,7 +280,7 @@ def test_a_cache_larger_than_the_memory_is_refused_before_any_work(
 ) -> None:  # T68, G6
     readings = iter([10**9, 10])  # for the weights, then for the cache
     opened = partial(assembly.open_chat_model, free_memory=lambda: next(readings))
-    monkeypatch.setattr("turbospark_chat.launch.open_chat_model", opened)
+    monkeypatch.setattr("turbospark_chat.command_line.launch.open_chat_model", opened)
     outcome = ts("complete", "-m", tiny_path, "--ctx", "4000", "hi")
     assert (outcome.code, outcome.out) == (4, "")
     assert_is_one_error(outcome.err)
@@ -294,7 +294,7 @@ def test_even_what_nobody_foresaw_is_one_line(
     def fail(*arguments: object, **options: object) -> None:
         raise fault
 
-    monkeypatch.setattr("turbospark_chat.launch.open_chat_model", fail)
+    monkeypatch.setattr("turbospark_chat.command_line.launch.open_chat_model", fail)
     outcome = ts("complete", "-m", tiny_path, "hi")
     assert (outcome.code, outcome.out) == (4 if isinstance(fault, MemoryError) else 1, "")
     assert_is_one_error(outcome.err)

@@ -24,45 +24,34 @@ ARROWS = {
     "__init__": set(),
     "errors": set(),
     "settings": {"errors"},
-    "flags": set(),
-    "setting_entry": {"errors"},
-    "config_file": {"errors", "flags", "setting_entry", "settings"},
-    "flag_values": {"config_file", "flags", "setting_entry"},
     "threads": {"errors"},
     "engine": {"errors"},
     "models": {"errors"},
     "chat": {"engine", "errors"},
     "terminal": {"chat", "engine", "errors", "settings"},
+    "config": {"errors", "settings"},
     # The composition root.
     "assembly": {"chat", "engine", "models", "errors", "settings", "threads"},
-    "configuration": {"chat", "config_file", "errors", "flag_values", "flags", "models", "setting_entry"}
-    | {"terminal", "threads"},
-    "archive": {"chat", "errors", "settings", "terminal"},
-    "model_files": {"assembly", "chat", "errors", "flag_values", "models", "settings", "terminal"},
-    "model_commands": {
+    "bench": {"assembly", "chat", "engine", "models", "errors", "settings", "threads"},
+    "command_line": {
         "assembly",
         "bench",
-        "errors",
-        "model_files",
-        "models",
-        "settings",
         "terminal",
-        "threads",
-    },
-    "launch": {"assembly", "terminal", "chat", "engine", "models", "errors", "settings"}
-    | {"configuration", "flag_values", "model_files", "threads"},
-    "bench": {"assembly", "chat", "engine", "models", "errors", "settings", "threads"},
-    "completion": {"archive", "errors", "flags", "models"},
-    "flag_parameters": {"completion", "flags"},
-    "subcommands": {"archive", "completion", "config_file", "configuration", "errors", "flag_parameters"}
-    | {"flag_values", "launch", "model_commands", "threads"},
-    "cli": {"subcommands", "terminal", "errors"},
+        "chat",
+        "engine",
+        "models",
+        "config",
+        "errors",
+        "settings",
+    }
+    | {"threads"},
+    "cli": {"command_line", "terminal", "errors"},
 }
 # Who may import a library that the whole program leans on, by the start of the file's path.
 OWNERS = {
     "numba": ("models/kernels/",),
     "llvmlite": ("models/kernels/",),
-    "typer": ("cli.py", "flag_parameters.py", "subcommands.py"),
+    "typer": ("cli.py", "command_line/flag_parameters.py", "command_line/subcommands.py"),
     "click": (),
     "prompt_toolkit": ("terminal/",),
     "rich": ("terminal/",),
@@ -73,11 +62,11 @@ OWNERS = {
     "psutil": ("engine/", "terminal/"),
     "platformdirs": ("settings.py",),
 }
-PRINTS = ("archive.py", "cli.py", "configuration.py", "model_commands.py", "model_files.py", "terminal/")
+PRINTS = ("cli.py", "command_line/", "terminal/")
 MAX_MODULE_LINES = 350
 MAX_FUNCTION_LINES = 55
 HEAVY = {"numpy", "jinja2", "prompt_toolkit", "tokenizers", "psutil", "numba", "llvmlite"}
-HEAVY_PARTS = ("engine", "models", "chat", "terminal", "assembly", "bench", "launch")
+HEAVY_PARTS = ("engine", "models", "chat", "terminal", "assembly", "bench", "command_line.launch")
 
 
 def name_of(path: Path) -> str:
@@ -221,7 +210,9 @@ MAIN = "from turbospark_chat.cli import main; main()"
             {"_TS_COMPLETE": "complete_bash", "COMP_WORDS": "ts chat --theme d", "COMP_CWORD": "3"},
             id="completion",
         ),
-        pytest.param("import turbospark_chat.flag_values, turbospark_chat.errors", {}, id="light-modules"),
+        pytest.param(
+            "import turbospark_chat.config.flag_values, turbospark_chat.errors", {}, id="light-modules"
+        ),
     ],
 )
 def test_help_and_completion_load_nothing_heavy(statement, variables):
@@ -256,7 +247,7 @@ def test_the_engine_loads_no_chat_no_model_and_no_screen():
         "import turbospark_chat.engine.raw_completion, turbospark_chat.engine.model_thread"
     )
     others = tuple(
-        f"{PACKAGE}.{part}" for part in ("models", "chat", "terminal", "assembly", "launch", "cli")
+        f"{PACKAGE}.{part}" for part in ("models", "chat", "terminal", "assembly", "command_line", "cli")
     )
     assert {name for name in loaded if name.startswith(others)} == set()
     assert not {"jinja2", "tokenizers", "prompt_toolkit", "rich", "typer"} & loaded

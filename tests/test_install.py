@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "turbospark_chat"
-PROGRAM = "import turbospark_chat.launch, turbospark_chat; print(turbospark_chat.__file__)"
+PROGRAM = "import turbospark_chat.command_line.launch, turbospark_chat; print(turbospark_chat.__file__)"
 
 
 def import_from(place: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -7,10 +7,10 @@ import pytest
 import typer
 
 from turbospark_chat.chat.turn_result import TurnResult
+from turbospark_chat.command_line.subcommands import app
+from turbospark_chat.config.flags import BOTH, CHAT, COMPLETE, FLAGS
 from turbospark_chat.engine.completion import RawDecodeResult, StopReason
 from turbospark_chat.engine.pressure import MemoryPressure
-from turbospark_chat.flags import BOTH, CHAT, COMPLETE, FLAGS
-from turbospark_chat.subcommands import app
 from turbospark_chat.terminal.commands.table import COMMANDS
 from turbospark_chat.terminal.keys import KEY_HELP
 from turbospark_chat.terminal.turn_record import TurnOrigin, turn_record
@@ -61,7 +61,7 @@ def test_every_file_named_exists(name: str) -> None:
     assert list(ROOT.glob(name)) or list((ROOT / "turbospark_chat").glob(name))
 
 
-@pytest.mark.parametrize("layer", ["engine", "models", "chat", "terminal"])
+@pytest.mark.parametrize("layer", ["command_line", "config", "engine", "models", "chat", "terminal"])
 def test_every_module_the_tree_names_exists(layer: str) -> None:
     (line,) = re.findall(rf"^  {layer}/ .*?: (.*)$", README, re.MULTILINE)
     names = [name.strip() for name in line.split(",")]

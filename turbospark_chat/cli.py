@@ -14,8 +14,8 @@ from typing import Any
 
 import typer
 
+from turbospark_chat.command_line.subcommands import app
 from turbospark_chat.errors import ModelWarning, TurboSparkError
-from turbospark_chat.subcommands import app
 
 EXIT_FAILED, EXIT_USAGE, EXIT_CANCELLED = 1, 2, 130
 _ClickUsageError: Any = typer.BadParameter.__mro__[

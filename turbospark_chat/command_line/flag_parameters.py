@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from turbospark_chat.completion import completer_of
-from turbospark_chat.flags import FLAGS, Flag, flags_of
+from turbospark_chat.command_line.completion import completer_of
+from turbospark_chat.config.flags import FLAGS, Flag, flags_of
 
 R = TypeVar("R")
 

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from turbospark_chat.chat.bias_text import is_text_bias
 from turbospark_chat.chat.options import OPTIONS, ChatOptions, Option
-from turbospark_chat.config_file import read_user_config
+from turbospark_chat.config.config_file import read_user_config
+from turbospark_chat.config.flag_values import FlagValues, untyped
+from turbospark_chat.config.flags import SETTINGS, Flag
+from turbospark_chat.config.setting_entry import Entry, Source
 from turbospark_chat.errors import SettingError, UsageError
-from turbospark_chat.flag_values import FlagValues, untyped
-from turbospark_chat.flags import SETTINGS, Flag
 from turbospark_chat.models.catalog import DEFAULT_MODEL
-from turbospark_chat.setting_entry import Entry, Source
 from turbospark_chat.terminal.interface_options import INTERFACE_OPTIONS, InterfaceOptions
 from turbospark_chat.terminal.theme import THEMES, Theme, find_theme
 from turbospark_chat.threads import read_threads

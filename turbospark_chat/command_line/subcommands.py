@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from turbospark_chat import __version__
-from turbospark_chat.completion import complete_conversation, complete_form, complete_model
-from turbospark_chat.config_file import read_user_config
+from turbospark_chat.command_line.completion import complete_conversation, complete_form, complete_model
+from turbospark_chat.command_line.flag_parameters import ChatByDefault, OptionalValues, takes_flags
+from turbospark_chat.config.config_file import read_user_config
+from turbospark_chat.config.flag_values import FlagValues
 from turbospark_chat.errors import UsageError
-from turbospark_chat.flag_parameters import ChatByDefault, OptionalValues, takes_flags
-from turbospark_chat.flag_values import FlagValues
 from turbospark_chat.threads import read_threads, set_blas_threads
 
 Action = Callable[[], int]
@@ -60,7 +60,7 @@ def chat(typed: Typed) -> Action:
 
     def action() -> int:
         flags = _settle("chat", typed)
-        from turbospark_chat.launch import run_chat
+        from turbospark_chat.command_line.launch import run_chat
 
         return run_chat(flags)
 
@@ -79,7 +79,7 @@ def complete(
 
     def action() -> int:
         flags = _settle("complete", typed)
-        from turbospark_chat.launch import run_complete
+        from turbospark_chat.command_line.launch import run_complete
 
         return run_complete(flags, prompt)
 
@@ -125,7 +125,7 @@ def pull(name: NameArg = "smollm2", debug: DebugArg = False) -> Action:
     """Fetch a model of the catalogue."""
 
     def action() -> int:
-        from turbospark_chat.model_commands import run_pull
+        from turbospark_chat.command_line.model_commands import run_pull
 
         return run_pull(name)
 
@@ -137,7 +137,7 @@ def models(debug: DebugArg = False) -> Action:
     """List the catalogue, and which models are installed."""
 
     def action() -> int:
-        from turbospark_chat.model_commands import run_models
+        from turbospark_chat.command_line.model_commands import run_models
 
         return run_models()
 
@@ -149,7 +149,7 @@ def show(model: ModelArg, debug: DebugArg = False) -> Action:
     """Describe a model file."""
 
     def action() -> int:
-        from turbospark_chat.model_commands import run_show
+        from turbospark_chat.command_line.model_commands import run_show
 
         return run_show(model)
 
@@ -177,7 +177,7 @@ def bench(
 
     def action() -> int:
         set_blas_threads(read_threads(threads))
-        from turbospark_chat.model_commands import run_bench
+        from turbospark_chat.command_line.model_commands import run_bench
 
         return run_bench(model, threads, rounds=rounds, is_json=is_json, against=against, peer=peer)
 
@@ -194,7 +194,7 @@ def config(
     """Show every setting and where its value is from."""
 
     def action() -> int:
-        from turbospark_chat.configuration import run_config
+        from turbospark_chat.command_line.configuration import run_config
 
         return run_config(is_path_only=is_path_only)
 
@@ -215,7 +215,7 @@ def history(
     """List the stored conversations, those used last first."""
 
     def action() -> int:
-        from turbospark_chat.archive import run_history
+        from turbospark_chat.command_line.archive_commands import run_history
 
         return run_history(is_json=is_json, delete=delete)
 
@@ -231,7 +231,7 @@ def search(
     """Find what was said in the stored conversations."""
 
     def action() -> int:
-        from turbospark_chat.archive import run_search
+        from turbospark_chat.command_line.archive_commands import run_search
 
         return run_search(text, is_json=is_json)
 
@@ -259,7 +259,7 @@ def export(
     """Write a stored conversation as Markdown, JSON or HTML."""
 
     def action() -> int:
-        from turbospark_chat.archive import run_export
+        from turbospark_chat.command_line.archive_commands import run_export
 
         return run_export(reference, file, form=form, is_forced=is_forced)
 

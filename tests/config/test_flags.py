@@ -4,9 +4,9 @@ import pytest
 
 from turbospark_chat.chat.options import OPTIONS, ChatOptions
 from turbospark_chat.chat.window import OverflowPolicy
+from turbospark_chat.config.flags import FLAGS, SETTINGS, Flag, flags_of
 from turbospark_chat.engine.pacing import PowerProfile
 from turbospark_chat.engine.sampling_config import SETTINGS as SAMPLING
-from turbospark_chat.flags import FLAGS, SETTINGS, Flag, flags_of
 from turbospark_chat.terminal.interface_options import (
     INTERFACE_OPTIONS,
     Editing,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turbospark_chat.config_file import ConfigFile, read_config_file, read_user_config
+from turbospark_chat.config.config_file import ConfigFile, read_config_file, read_user_config
+from turbospark_chat.config.flags import SETTINGS
 from turbospark_chat.errors import ConfigError
-from turbospark_chat.flags import SETTINGS
 from turbospark_chat.settings import CONFIG_VARIABLE
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from turbospark_chat.assembly import describe_model, list_models
 from turbospark_chat.chat.chat_model import ChatModel
+from turbospark_chat.config.flag_values import FlagValues
 from turbospark_chat.errors import ModelWarning, UnknownModelError
-from turbospark_chat.flag_values import FlagValues
 from turbospark_chat.models.catalog import (
     CATALOG,
     DEFAULT_MODEL,

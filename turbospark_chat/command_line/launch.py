@@ -23,18 +23,18 @@ from turbospark_chat.chat.store import Store
 from turbospark_chat.chat.template import read_template
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult
 from turbospark_chat.chat.window import OverflowPolicy
-from turbospark_chat.configuration import (
+from turbospark_chat.command_line.configuration import (
     read_chat_options,
     read_ctx,
     read_interface_options,
     read_n,
     read_theme,
 )
+from turbospark_chat.command_line.model_files import ModelShelf, find_model
+from turbospark_chat.config.flag_values import FlagValues
 from turbospark_chat.engine.model_thread import ModelThread
 from turbospark_chat.engine.raw_completion import CancelFlag
 from turbospark_chat.errors import ModelWarning, StoreError, UsageError
-from turbospark_chat.flag_values import FlagValues
-from turbospark_chat.model_files import ModelShelf, find_model
 from turbospark_chat.models.catalog import ResolvedModel
 from turbospark_chat.models.loader import Arithmetic
 from turbospark_chat.settings import Locations

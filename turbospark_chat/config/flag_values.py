@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from turbospark_chat.config_file import ConfigFile
-from turbospark_chat.flags import Flag, flags_of
-from turbospark_chat.setting_entry import Entry, Source
+from turbospark_chat.config.config_file import ConfigFile
+from turbospark_chat.config.flags import Flag, flags_of
+from turbospark_chat.config.setting_entry import Entry, Source
 
 T = TypeVar("T")
 

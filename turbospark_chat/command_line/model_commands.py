@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from turbospark_chat.assembly import check_model, describe_model, list_models
+from turbospark_chat.command_line.model_files import fetch, find_installed, install
 from turbospark_chat.errors import UnknownModelError, UsageError
-from turbospark_chat.model_files import fetch, find_installed, install
 from turbospark_chat.models.catalog import CATALOG, resolve
 from turbospark_chat.settings import Locations
 from turbospark_chat.terminal.progress_line import ProgressLine

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from turbospark_chat.config.flags import FLAGS, SETTINGS, Flag
+from turbospark_chat.config.setting_entry import Entry, Source
 from turbospark_chat.errors import ConfigError
-from turbospark_chat.flags import FLAGS, SETTINGS, Flag
-from turbospark_chat.setting_entry import Entry, Source
 from turbospark_chat.settings import CONFIG_VARIABLE, Locations
 
 _STYLES: Final = "styles"

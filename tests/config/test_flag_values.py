@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from turbospark_chat.chat.options import OPTIONS, ChatOptions
-from turbospark_chat.config_file import ConfigFile, read_config_file
-from turbospark_chat.configuration import (
+from turbospark_chat.command_line.configuration import (
     read_chat_options,
     read_ctx,
     read_interface_options,
     read_theme,
 )
+from turbospark_chat.config.config_file import ConfigFile, read_config_file
+from turbospark_chat.config.flag_values import FlagValues
+from turbospark_chat.config.flags import FLAGS, SETTINGS, flags_of
 from turbospark_chat.errors import ConfigError, SettingError
-from turbospark_chat.flag_values import FlagValues
-from turbospark_chat.flags import FLAGS, SETTINGS, flags_of
 from turbospark_chat.terminal.interface_options import InterfaceOptions, Thinking
 from turbospark_chat.terminal.theme import THEMES
 from turbospark_chat.threads import read_threads

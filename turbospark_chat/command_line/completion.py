@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from turbospark_chat.config.flags import Flag
 from turbospark_chat.errors import TurboSparkError
-from turbospark_chat.flags import Flag
 
 Offer = tuple[str, str]  # a value, and what it is
 Completer = Callable[[str], list[Offer]]
@@ -48,7 +48,7 @@ def complete_form(incomplete: str) -> list[Offer]:
 
 def complete_conversation(incomplete: str) -> list[Offer]:
     """Offer the stored conversations that were used last."""
-    from turbospark_chat.archive import recent_conversations
+    from turbospark_chat.command_line.archive_commands import recent_conversations
 
     try:
         return [("last", "the one used last"), *recent_conversations(N_CONVERSATIONS)]
