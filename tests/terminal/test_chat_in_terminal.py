@@ -406,6 +406,16 @@ def test_without_a_screen_lines_are_turns_and_no_escape_code_is_written(
         )
 
 
+def test_a_quiet_chat_does_not_greet(tiny_path: Path) -> None:  # T24
+    with Terminal(
+        "chat", "-q", "-m", tiny_path, *GREEDY, *LETTERS, "--max-tokens", "5", env=environment()
+    ) as chat:
+        chat.wait_for(lambda seen: seen.is_idle)
+        seen = chat.ask("hello")
+        assert seen.transcript.lstrip("\n").startswith("> hello")
+        leave(chat)
+
+
 def test_without_a_screen_a_mistyped_command_costs_nothing(tiny_path: Path) -> None:
     with Terminal(
         "chat", "-m", tiny_path, *GREEDY, *LETTERS, "--max-tokens", "5", env=environment(TERM="dumb")

@@ -240,7 +240,7 @@ def _run_repl(
     show_warning = warnings.showwarning
     warnings.showwarning = lambda message, *rest, **named: repl.warn(str(message))
     try:
-        return repl.run(attachments=attachments)
+        return repl.run(attachments=attachments, greets=not flags["quiet"])
     finally:
         warnings.showwarning = show_warning  # the screen has gone
 

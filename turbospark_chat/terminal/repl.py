@@ -96,11 +96,12 @@ class Repl:
             archive=archive, models=models, draw_bar=self._draw_status, leave=self.leave,
         )  # fmt: skip
 
-    def run(self, *, attachments: Sequence[Attachment] = ()) -> int:
-        """Chat until the user leaves; return the exit code."""
-        length = self._session.context_length
-        greeting = f"{harmless(self._models.current)}, context {length} tokens; /help lists commands"
-        self._notices.appendleft(Text(greeting, "notice"))
+    def run(self, *, attachments: Sequence[Attachment] = (), greets: bool = True) -> int:
+        """Chat until the user leaves; return the exit code. The `attachments` stand in the input to begin with."""
+        if greets:
+            length = self._session.context_length
+            greeting = f"{harmless(self._models.current)}, context {length} tokens; /help lists commands"
+            self._notices.appendleft(Text(greeting, "notice"))
         self._attachments = attachments
         self._vitals.start()
         try:
