@@ -48,6 +48,8 @@ def show(events: Iterator[Event]) -> None:
                 print(event["text"], end="", flush=True)
             case "turn":
                 print(f"\n[reused {event['reused_prefix_tokens']} of {event['prompt_tokens']} prompt tokens]")
+            case "notice":
+                print(f"({event['text']})")
             case "command":
                 print(f"{event['command']}: {event['answer']}")
             case "error":

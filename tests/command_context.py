@@ -10,7 +10,8 @@ from rich.console import RenderableType
 from scripted_chat import make_session, send
 
 from turbospark_chat.chat.archive import ConversationArchive
-from turbospark_chat.chat.chat_session import ChatModel, ChatSession
+from turbospark_chat.chat.chat_model import ChatModel
+from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.store import Store
 from turbospark_chat.chat.turn_result import TurnEvent
 from turbospark_chat.errors import UnknownModelError
@@ -39,8 +40,10 @@ class FakeModels:
     def open(self, name: str) -> ChatModel:
         if name != "other":
             raise UnknownModelError(name, "not in the catalogue")
-        self.current = name
         return self._other
+
+    def use(self, name: str, model: ChatModel) -> None:
+        self.current = name
 
 
 class FakeScreen:
@@ -92,6 +95,7 @@ class FakeContext:
     def __init__(self, session: ChatSession, archive: ConversationArchive, screen: FakeScreen | None) -> None:
         self.session, self.archive, self.screen = session, archive, screen
         self.models = FakeModels(make_session("from the other").model)
+        self.cancel = threading.Event()  # of whatever is started
         self.shown: list[str] = []
         self.states: list[State] = []  # when each of `shown` was
         self.events: list[TurnEvent] = []
@@ -105,9 +109,9 @@ class FakeContext:
         self.shown.append("\n".join(line.rstrip() for line in text.split("\n")))
         self.states.append(State.of(self))
 
-    def start(self, work: Work, *, message: str = "") -> None:
+    def start(self, work: Work, *, message: str = "", changes_conversation: bool = False) -> None:
         self.started.append(message)
-        outcome = work(threading.Event(), self.events.append)
+        outcome = work(self.cancel, self.events.append)
         self.outcomes.append(outcome)
         if not hasattr(outcome, "raw"):
             self.show(outcome)

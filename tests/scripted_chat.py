@@ -8,7 +8,8 @@ from fakes import ChatBytes
 from sessions import CancelAfter
 from tiny_model import CHATML, CONTROLS
 
-from turbospark_chat.chat.chat_session import ChatModel, ChatSession
+from turbospark_chat.chat.chat_model import ChatModel
+from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.options import ChatOptions
 from turbospark_chat.chat.reasoning import ReasoningTags
 from turbospark_chat.chat.template import ChatTemplate

@@ -7,7 +7,8 @@ from typing import Any
 from chat_templates import Family
 from fakes import ChatBytes, HashModel
 
-from turbospark_chat.chat.chat_session import ChatModel, ChatSession, ChatTokenizer
+from turbospark_chat.chat.chat_model import ChatModel, ChatTokenizer
+from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.conversation import Conversation, Turn
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.reasoning import find_tags

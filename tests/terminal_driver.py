@@ -246,7 +246,7 @@ class Terminal:
     def wait_for_raw_mode(self) -> None:
         """Wait until the program takes keys as they come: what is typed before is still the line's."""
         deadline = time.monotonic() + TIMEOUT
-        while termios.tcgetattr(self._child.child_fd)[3] & termios.ICANON:
+        while termios.tcgetattr(self._child.child_fd)[3] & termios.ISIG:
             assert time.monotonic() < deadline
             self.watch(0.005)
 

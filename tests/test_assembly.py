@@ -18,7 +18,8 @@ from tiny_model import CHATML, COMPILED_SIZES, SIZES, Sizes, tiny_metadata, tiny
 
 from turbospark_chat import assembly
 from turbospark_chat.assembly import choose_arithmetic, describe_model, list_models, open_chat_model
-from turbospark_chat.chat.chat_session import ChatModel, ChatSession
+from turbospark_chat.chat.chat_model import ChatModel
+from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.message import Message
 from turbospark_chat.engine.completion import StopReason
 from turbospark_chat.errors import (

@@ -832,8 +832,15 @@ def test_in_json_the_conversation_goes_on_after_an_error_which_is_the_exit_code(
     )
     outcome = ts(*chat, stdin=lines)
     assert (outcome.code, outcome.err) == (2, "")
-    assert [event["event"] for event in outcome.turns] == ["turn", "error", "turn", "error", "error"]
-    assert [event.get("exit_code") for event in outcome.turns] == [None, 2, None, 4, 2]
+    assert [event["event"] for event in outcome.turns] == [
+        "turn",
+        "error",
+        "turn",
+        "error",
+        "error",
+        "command",
+    ]
+    assert [event.get("exit_code") for event in outcome.turns] == [None, 2, None, 4, 2, None]
     assert [user for user, _ in stored_turns()] == ["one", "/etc"]
 
 

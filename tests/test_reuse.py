@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from sessions import CancelAfter
 from tiny_model import CHATML, COMPILED_TOLERANCE, load_tiny_model
 
-from turbospark_chat.chat.chat_session import ChatModel, ChatSession
+from turbospark_chat.chat.chat_model import ChatModel
+from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.conversation import Conversation, Turn
 from turbospark_chat.chat.options import OPTIONS
 from turbospark_chat.chat.reasoning import ReasoningTags

@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from turbospark_chat.chat.chat_session import ChatModel
+from turbospark_chat.chat.chat_model import ChatModel
 from turbospark_chat.chat.reasoning import find_tags
 from turbospark_chat.chat.template import ChatTemplate
 from turbospark_chat.engine.completion import StopReason

@@ -211,12 +211,13 @@ class Notes:
         self.kept: list[tuple[str, list[str], EndedTurn | None]] = []
         self.n_begun = 0
         self.problem: str | None = None
+        self.error: type[Exception] = StoreError
 
     def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> None:
         texts = [turn.user.content for turn in conversation.turns]
         self.kept.append((conversation.branch, texts, ended))
         if self.problem is not None:
-            raise StoreError(self.problem)
+            raise self.error(self.problem)
 
     def begin_anew(self) -> None:
         self.n_begun += 1
@@ -249,9 +250,10 @@ def test_a_turn_that_came_to_nothing_is_not_in_the_journal(cancel: CancelAfter) 
     assert notes.kept == []
 
 
-def test_a_turn_that_cannot_be_stored_is_told_and_the_chat_goes_on() -> None:
+@pytest.mark.parametrize("error", [StoreError, RuntimeError])
+def test_a_turn_that_cannot_be_stored_is_told_and_the_chat_goes_on(error: type[Exception]) -> None:
     chat, notes = journalled()
-    notes.problem = "disk full"
+    notes.problem, notes.error = "disk full", error
     chat.say("one")
     assert chat.events[-1] == NotKept("disk full")
     assert str(chat.events[-1]) == "this turn is not stored: disk full"

@@ -169,7 +169,7 @@ def test_a_paste_of_a_megabyte_is_refused_and_can_be_cleared(tiny_path: Path) ->
         refused = chat.wait_for(
             lambda seen: (
                 "does not fit the context" in seen.text
-                and seen.input == "[text: 1 line, 1,000,004 characters]"
+                and seen.input == "[paste: 1 line, 1,000,004 characters]"
             )
         )
         assert re.search(r"10\d{5} prompt tokens and 5 for the reply exceed 16384", refused.text)

@@ -135,9 +135,17 @@ def test_the_model_is_loaded_by_what_was_started_not_by_the_command(
     chat: Chats,
 ) -> None:  # the screen goes on
     context = chat("a")
-    context.start = lambda work, message="": None
+    context.start = lambda work, **how: None
     context.run("/model other")
     assert context.models.current == "tiny"
+
+
+def test_a_model_that_was_not_waited_for_leaves_the_old_one(chat: Chats) -> None:
+    context = chat("a")
+    before = context.state
+    context.cancel.set()
+    assert context.run("/model other") == "stopped: tiny goes on"
+    assert (context.state, context.models.current) == (before, "tiny")
 
 
 def test_a_model_that_cannot_be_loaded_leaves_the_old_one(chat: Chats) -> None:

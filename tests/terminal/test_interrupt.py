@@ -377,7 +377,7 @@ class TestPrefill:
     def test_the_message_returns_to_the_input(self, interrupted_prefill: Interrupted) -> None:
         first, second = interrupted_prefill.first_stop, interrupted_prefill.second_stop
         for stop in (first, second):
-            assert stop.input == f"[text: 1 line, {len(interrupted_prefill.message):,} characters]"
+            assert stop.input == f"[paste: 1 line, {len(interrupted_prefill.message):,} characters]"
             assert "stopped before the reply began" in stop.transcript
         assert first.reused[1] == second.reused[1]  # what was sent the second time is what came back
 

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 from prompt_toolkit.application import Application, create_app_session
+from prompt_toolkit.auto_suggest import DummyAutoSuggest
+from prompt_toolkit.completion import DummyCompleter
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import create_pipe_input
@@ -26,7 +28,7 @@ ENTER, CTRL_A, CTRL_C, CTRL_D, CTRL_E, CTRL_G, CTRL_J, CTRL_K = (
     "\n",
     "\x0b",
 )
-CTRL_T, CTRL_U, CTRL_W, CTRL_X, CTRL_Y, UNDO = "\x14", "\x15", "\x17", "\x18", "\x19", "\x1f"
+CTRL_T, CTRL_U, CTRL_W, CTRL_X, CTRL_Y, CTRL_Z, UNDO = "\x14", "\x15", "\x17", "\x18", "\x19", "\x1a", "\x1f"
 ALT_ENTER, BACKSPACE, LEFT, RIGHT, DELETE, F12 = "\x1b\r", "\x7f", "\x1b[D", "\x1b[C", "\x1b[3~", "\x1b[24~"
 UP, ALT_B, ALT_F, ESCAPE = "\x1b[A", "\x1bb", "\x1bf", "\x1b"
 FAMILY, FLAG = "👨\u200d👩\u200d👧", "🇩🇪"
@@ -47,7 +49,13 @@ class Keyboard:
         self.is_asking = False
         self.history = InMemoryHistory(earlier)
         self.mode = EditingMode.VI if is_vi else EditingMode.EMACS
-        self.buffer = DraftBuffer(Pastes(), on_send=lambda: send(self, self.buffer), history=self.history)
+        self.buffer = DraftBuffer(
+            Pastes(),
+            on_send=lambda: send(self, self.buffer),
+            history=self.history,
+            completer=DummyCompleter(),
+            auto_suggest=DummyAutoSuggest(),
+        )
 
     def submit(self, text, *, shown, is_pasted):
         self.asked.append((text, "pasted" if is_pasted else "typed"))
@@ -74,7 +82,13 @@ class Keyboard:
         end.add("f12")(lambda event: event.app.exit())
 
         async def run(keyboard):
-            chat = make_key_bindings(self, self.buffer, compose=lambda: self.asked.append("compose"))
+            chat = make_key_bindings(
+                self,
+                self.buffer,
+                compose=lambda: self.asked.append("compose"),
+                suspend=lambda: self.asked.append("suspend"),
+                is_lent=lambda: False,
+            )
             app = Application(
                 Layout(Window(BufferControl(self.buffer))),
                 key_bindings=merge_key_bindings([chat, end]),
@@ -102,6 +116,7 @@ class Keyboard:
         pytest.param(" hi " + ENTER, [(" hi ", "typed")], id="spaces-stay"),
         pytest.param("中a" + LEFT + BACKSPACE + ENTER, [("a", "typed")], id="T29-backspace-takes-one-wide-character"),
         pytest.param("hi" + CTRL_C, ["interrupt"], id="ctrl-c"),
+        pytest.param("hi" + CTRL_Z, ["suspend"], id="ctrl-z"),
         pytest.param(CTRL_D, ["leave"], id="T9-ctrl-d-leaves"),
         pytest.param("hi" + CTRL_A + CTRL_D + ENTER, [("i", "typed")], id="T9-ctrl-d-in-text-deletes"),
         pytest.param(paste("a\rb\r\n\r\nc\n") + ENTER, [("a\nb\n\nc\n", "pasted")], id="T37-paste-is-one-message"),

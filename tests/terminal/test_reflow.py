@@ -16,6 +16,7 @@ from turbospark_chat.terminal.reflow import SETTLING_SECONDS, n_extra_rows, refl
 
 PROGRAM = """
 import asyncio, sys
+from prompt_toolkit.completion import DummyCompleter
 from prompt_toolkit.history import InMemoryHistory
 from turbospark_chat.terminal.screen import Screen, open_output
 
@@ -30,7 +31,8 @@ def live_text(width, most_rows):
     return "\\n".join(row[start : start + width] for row in live for start in range(0, len(row), width))
 
 screen = Screen(
-    Actions(), live_text=live_text, prompt=lambda: "> ", history=InMemoryHistory(), output=open_output(sys.stdout),
+    Actions(), live_text=live_text, prompt=lambda: "> ",
+    history=InMemoryHistory(), completer=DummyCompleter(), output=open_output(sys.stdout),
     status=lambda width: ("the bar" + " is long" * 10)[:width], on_error=lambda error: screen.fail(error),
 )
 

@@ -270,6 +270,28 @@ def test_a_command_that_fails_is_no_message_and_comes_back_with_up(open_chat, li
         assert chat.messages == [("one", "a")]
 
 
+def test_a_template_that_refuses_what_is_left_does_not_end_the_chat(open_chat, monkeypatch):
+    with open_chat("a", "b") as chat:
+        chat.say("one")
+
+        def refuse():
+            raise TemplateError("the chat template failed: it wants two turns")
+
+        monkeypatch.setattr(chat.session, "count_tokens", refuse)
+        chat.begin("/undo", until="error: the chat template failed: it wants two turns")
+        chat.say("two")
+        assert [message for message, _ in chat.messages] == ["two"]
+
+
+def test_why_leaves_the_figures_of_the_last_turn(open_chat):
+    with open_chat("Hello!") as chat:
+        chat.say("hi")
+        before = chat.bar.split(" · reused ")[1]
+        chat.begin("/why 2", until="token")
+        chat.wait_for(lambda: chat.is_idle)
+        assert chat.bar.split(" · reused ")[1] == before
+
+
 def test_a_command_that_fails_unforeseen_does_not_end_the_chat(open_chat, monkeypatch):
     with open_chat("a") as chat:
         monkeypatch.setattr(Totals, "table", lambda self: 1 / 0)

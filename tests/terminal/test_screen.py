@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 from painted_terminal import painted_terminal
-from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.completion import DummyCompleter, WordCompleter
 from prompt_toolkit.history import InMemoryHistory
 
 from turbospark_chat.errors import UsageError
@@ -56,7 +56,7 @@ class Chat:
             history=InMemoryHistory(["earlier"]),
             output=terminal.output,
             on_error=self.errors.append,
-            **{"environment": {}, **settings},
+            **{"completer": DummyCompleter(), "environment": {}, **settings},
         )
         self.result = None
 
@@ -285,7 +285,7 @@ def test_the_rest_of_an_earlier_input_is_suggested_and_taken_by_a_key(key):
     with chat(columns=40) as running:
         running.terminal.type("ear")
         running.draw("> earlier", "the bar, 40 columns")
-        assert running.screen.draft == "ear"
+        assert running.screen.input_text == "ear"
         running.terminal.type(key + "\r")
         running.draw(">", "the bar, 40 columns")
         assert running.actions.submitted == ["earlier"]
@@ -332,7 +332,7 @@ def test_a_long_paste_and_an_attachment_are_labels_in_the_input():
             "   tokens]",
             "the bar, 60 columns",
         )
-        assert running.screen.draft == "see " + "word\n" * 300 + " and notes"
+        assert running.screen.input_text == "see " + "word\n" * 300 + " and notes"
 
 
 # Another program in the terminal

@@ -201,16 +201,18 @@ def test_answers_go_to_stderr_and_never_to_stdout(piped):
 def test_an_answer_is_an_event_that_names_its_command(piped):
     chat = piped("yes")
     assert chat.say("hi", "/undo", '{"command": "/branches "}', "/exit") == 0
-    assert chat.events == ["turn", "command", "command"]
-    assert [shown["command"] for shown in chat.objects[1:]] == ["/undo", "/branches"]
+    assert chat.events == ["turn", "command", "command", "command"]  # one for every line
+    assert [shown["command"] for shown in chat.objects[1:]] == ["/undo", "/branches", "/exit"]
     assert chat.objects[1]["answer"].startswith("taking back 1 turn: ")
 
 
-def test_what_a_command_costs_is_said_before_it_is_done(piped):
-    chat = piped("yes", "no")
+def test_what_a_command_costs_is_told_before_the_turn_that_answers_the_line(piped):
+    chat = piped("yes", "no", is_streaming=True)
     chat.say("hi", "/retry")
-    assert chat.events == ["turn", "command", "turn"]
-    assert chat.objects[1]["answer"].startswith("answering again: ")
+    notice, *_, turn = chat.objects[chat.events.index("turn") + 1 :]
+    assert (notice["event"], turn["event"]) == ("notice", "turn")
+    assert notice["text"].startswith("answering again: ")
+    assert chat.events.count("turn") == 2 and "command" not in chat.events
 
 
 def test_a_command_that_computes_an_answer_gives_it(piped):

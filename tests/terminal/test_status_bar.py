@@ -11,7 +11,6 @@ from turbospark_chat.engine.completion import RawDecodeResult, StopReason
 from turbospark_chat.engine.pressure import MemoryPressure
 from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.status_bar import (
-    N_ROWS,
     Activity,
     StatusSnapshot,
     draw_status,
@@ -114,7 +113,7 @@ def test_a_draft_that_does_not_fit_what_is_left_is_marked(draft, is_warned):
 )  # fmt: skip
 def test_always_two_rows_and_never_wider_than_the_screen(status, width):
     rows = drawn(status, width).split("\n")
-    assert len(rows) == N_ROWS
+    assert len(rows) == 2
     assert max(map(cell_len, rows)) <= max(width, 1)
 
 

@@ -7,16 +7,25 @@ import pytest
 from turbospark_chat.chat.turn_result import NotKept, ReplyText, TurnsDropped
 from turbospark_chat.engine.progress import Prefill
 from turbospark_chat.terminal.ansi import Painter
+from turbospark_chat.terminal.code_painter import COLOR_THEME
+from turbospark_chat.terminal.interface_options import Thinking
 from turbospark_chat.terminal.status_bar import Activity
-from turbospark_chat.terminal.thinking import Thinking
 from turbospark_chat.terminal.turn_view import TurnView
 
 DIM = "\x1b[2;3m"  # the style of thinking
 END = "\x1b[0m"
 
 
-def view(*, color: bool = False, clock: Callable[[], float] = lambda: 0.0, **options) -> TurnView:
-    return TurnView(Painter(color=color), clock=clock, **options)
+def view(
+    *,
+    color: bool = False,
+    clock: Callable[[], float] = lambda: 0.0,
+    is_markdown: bool = False,
+    thinking: Thinking = Thinking.SHOW,
+) -> TurnView:
+    return TurnView(
+        Painter(color=color), clock=clock, is_markdown=is_markdown, thinking=thinking, code_theme=COLOR_THEME
+    )
 
 
 def texts(*pieces, is_reasoning=False):
@@ -24,7 +33,11 @@ def texts(*pieces, is_reasoning=False):
 
 
 def take(turn, events, *, width=20):
-    return "".join(turn.take(event, width=width) for event in events)
+    return "".join(turn.take(event, width=width, height=10) for event in events)
+
+
+def live(turn, *, width=20):
+    return turn.live_text(width=width, height=4)
 
 
 def test_whole_rows_go_above_and_the_rest_stays_live():
@@ -33,21 +46,21 @@ def test_whole_rows_go_above_and_the_rest_stays_live():
         take(turn, texts("one two three ", "four five", " six\n", "seven"))
         == "one two three four\nfive six\n"
     )
-    assert turn.live == "seven"
-    assert (turn.finish(), turn.live) == ("seven\n", "")
+    assert live(turn) == "seven"
+    assert (turn.finish(width=20), live(turn)) == ("seven\n", "")
 
 
 @pytest.mark.parametrize("pieces", [(), ("",), ("done\n",)])
 def test_a_reply_that_ends_its_row_gets_no_blank_one(pieces):
     turn = view()
     shown = take(turn, texts(*pieces))
-    assert (shown, turn.finish()) == ("done\n" if "done\n" in pieces else "", "")
+    assert (shown, turn.finish(width=20)) == ("done\n" if "done\n" in pieces else "", "")
 
 
 def test_what_goes_above_is_whole_lines():
     turn = view(color=True)
     events = [*texts("hm hm", is_reasoning=True), TurnsDropped(1, 30), *texts("yes\nno\n", "x" * 45)]
-    shown = [turn.take(event, width=20) for event in events] + [turn.finish()]
+    shown = [take(turn, [event]) for event in events] + [turn.finish(width=20)]
     assert all(part.endswith("\n") for part in shown if part)
 
 
@@ -55,15 +68,15 @@ def test_thinking_is_styled_line_by_line():
     turn = view(color=True)
     shown = take(turn, texts("one\n\ntwo", is_reasoning=True))
     assert shown == f"{DIM}one{END}\n\n"
-    assert turn.live == f"{DIM}two{END}"
+    assert live(turn) == f"{DIM}two{END}"
     shown = take(turn, texts("answer"))
-    assert (shown, turn.live) == (f"{DIM}two{END}\n\n", "answer")
+    assert (shown, live(turn)) == (f"{DIM}two{END}\n\n", "answer")
 
 
 def test_an_event_without_text_ends_no_thought():
     turn = view(color=True)
     assert take(turn, [*texts("hm", is_reasoning=True), ReplyText("", False, 2)]) == ""
-    assert turn.live == f"{DIM}hm{END}"
+    assert live(turn) == f"{DIM}hm{END}"
 
 
 def test_a_reply_cannot_drive_the_terminal():
@@ -97,42 +110,43 @@ def test_tokens_that_come_together_make_no_rate_yet():
     take(turn, texts(*"abcdefgh"))
     assert (turn.activity.n_tokens, turn.activity.decode_rate) == (8, None)
     now += 2.0
-    turn.take(ReplyText("i", False, 108), width=20)
+    take(turn, [ReplyText("i", False, 108)])
     assert turn.activity.decode_rate == 50.0
 
 
 def test_a_turn_that_is_not_stored_is_warned_of():
-    warning = view(color=True).take(NotKept("disk \x1b[2J full"), width=40)
+    warning = take(view(color=True), [NotKept("disk \x1b[2J full")])
     assert warning == "\x1b[33mthis turn is not stored: disk \ufffd[2J full\x1b[0m\n"
 
 
 def test_a_reply_may_be_markdown():  # T40
     turn = view(is_markdown=True)
     assert take(turn, texts("# *one*\n", "two **th")) == "one\n"
-    assert turn.live_text(width=20, height=4) == "\ntwo **th"
+    assert live(turn) == "\ntwo **th"
     assert turn.finish(width=20) == "\ntwo **th\n"
 
 
 class Thought:
     """A turn that thinks for 3.2 seconds and 120 tokens, then answers."""
 
-    def __init__(self, thinking, **options):
+    def __init__(self, thinking):
         self.now = 10.0
-        self.turn = view(clock=lambda: self.now, thinking=thinking, **options)
-        self.shown = self.turn.take(ReplyText("", False, 2), width=40)  # the opening tag
+        self.turn = view(clock=lambda: self.now, thinking=thinking)
+        self.shown = take(self.turn, [ReplyText("", False, 2)], width=40)  # the opening tag
 
     def think(self):
         for text, n_tokens in (("one\ntw", 62), ("", 92), ("o", 122)):
-            self.shown += self.turn.take(ReplyText(text, True, n_tokens), width=40)
+            self.shown += take(self.turn, [ReplyText(text, True, n_tokens)], width=40)
             self.now += 1.6 if text else 0.0
 
     def answer(self):
-        self.shown += self.turn.take(ReplyText("yes", False, 123), width=40) + self.turn.finish(width=40)
+        self.shown += take(self.turn, [ReplyText("yes", False, 123)], width=40)
+        self.shown += self.turn.finish(width=40)
         return self.shown
 
 
 @pytest.mark.parametrize(
-    ("thinking", "live", "shown"),
+    ("thinking", "row", "shown"),
     [
         (Thinking.SHOW, "two", "one\ntwo\n\nyes\n"),
         (Thinking.HIDE, "", "yes\n"),
@@ -143,13 +157,12 @@ class Thought:
         ),
     ],
 )
-def test_thinking_is_shown_folded_or_hidden(thinking, live, shown):  # T76
+def test_thinking_is_shown_folded_or_hidden(thinking, row, shown):  # T76
     thought = Thought(thinking)
     thought.think()
-    assert thought.turn.live_text(width=60, height=4).startswith(live)
-    assert thought.turn.live_text(width=12, height=4).count("\n") == 0
+    assert live(thought.turn, width=60).startswith(row)
+    assert live(thought.turn, width=12).count("\n") == 0
     assert thought.answer() == shown
-    assert thought.turn.thinking_text == "one\ntwo"
 
 
 @pytest.mark.parametrize("thinking", [Thinking.FOLD, Thinking.HIDE])
@@ -157,7 +170,7 @@ def test_thinking_may_be_opened_while_it_goes_on(thinking):
     thought = Thought(thinking)
     thought.think()
     assert thought.turn.open_thinking(width=40) == "one\n"
-    assert thought.turn.live_text(width=40, height=4) == "two"
+    assert live(thought.turn, width=40) == "two"
     assert thought.turn.open_thinking(width=40) == ""
     assert thought.answer() == "two\n\nyes\n"
 
@@ -174,10 +187,10 @@ def test_a_turn_stopped_while_it_thinks_folds_what_it_thought():
     thought = Thought(Thinking.FOLD)
     thought.think()
     assert thought.turn.finish(width=60) == "[thought for 3.2 s, 120 tokens; Ctrl-T shows it]\n"
-    assert thought.turn.live_text(width=60, height=4) == ""
+    assert live(thought.turn, width=60) == ""
 
 
 def test_a_thought_cannot_drive_the_terminal():
     turn = view(thinking=Thinking.FOLD)
     take(turn, texts("\x1b[2J\x9b", is_reasoning=True))
-    assert turn.thinking_text + turn.open_thinking(width=40) == "\ufffd[2J\ufffd"
+    assert turn.open_thinking(width=40) + live(turn) == "\ufffd[2J\ufffd"

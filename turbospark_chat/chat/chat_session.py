@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from turbospark_chat.chat.bias_text import spell_out_biases
-from turbospark_chat.chat.chat_model import ChatModel, ChatTokenizer
+from turbospark_chat.chat.chat_model import ChatModel
 from turbospark_chat.chat.context_use import KEEP, ContextUse, Keep, Recompute
 from turbospark_chat.chat.conversation import Conversation, Turn
 from turbospark_chat.chat.message import Message
@@ -19,9 +19,7 @@ from turbospark_chat.chat.replier import Replier
 from turbospark_chat.chat.turn_result import EndedTurn, NotKept, TurnEventSink, TurnResult
 from turbospark_chat.engine.alternatives import TokenChoice
 from turbospark_chat.engine.raw_completion import CancelFlag
-from turbospark_chat.errors import StoreError, UsageError
-
-__all__ = ["ChatModel", "ChatSession", "ChatTokenizer", "TurnJournal"]
+from turbospark_chat.errors import UsageError
 
 
 class TurnJournal(Protocol):
@@ -345,6 +343,6 @@ class ChatSession:
         if self.journal is not None:
             try:
                 self.journal.keep(conversation, ended=EndedTurn(result.turn, result.raw, options))
-            except StoreError as error:
-                on_event(NotKept(str(error)))
+            except Exception as error:  # whatever it was, the turn was taken
+                on_event(NotKept(str(error) or type(error).__name__))
         return result

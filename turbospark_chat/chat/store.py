@@ -23,6 +23,7 @@ from turbospark_chat.chat.conversation_rows import (
 )
 from turbospark_chat.chat.conversation_search import search_turns
 from turbospark_chat.chat.conversation_writer import free_name
+from turbospark_chat.chat.counted import counted
 from turbospark_chat.chat.database import Database
 from turbospark_chat.chat.stored_conversation import (
     ConversationSummary,
@@ -205,7 +206,7 @@ def _cut_back(stored: StoredConversation, n_turns: int) -> StoredConversation:
     """Return the conversation as it was after `n_turns` turns, on a new branch unless that is all there is."""
     conversation, n_there = stored.conversation, len(stored.details)
     if not 1 <= n_turns <= n_there:
-        turns = "1 turn" if n_there == 1 else f"{n_there} turns"
+        turns = counted(n_there, "turn")
         there = f"{turns}: give {stored.id}@1 to {stored.id}@{n_there}" if n_there else "no turns"
         raise StoreError(f"no turn {n_turns}: conversation {stored.id} has {there}")
     if n_turns == n_there:

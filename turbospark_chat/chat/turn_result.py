@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from turbospark_chat.chat.conversation import Turn
+from turbospark_chat.chat.counted import counted
 from turbospark_chat.chat.options import ChatOptions
 from turbospark_chat.engine.completion import RawDecodeResult
 from turbospark_chat.engine.progress import Prefill
@@ -30,7 +31,7 @@ class TurnsDropped:
 
     def __str__(self) -> str:
         """Say it as one line."""
-        exchanges = "1 exchange" if self.n_turns == 1 else f"{self.n_turns} exchanges"
+        exchanges = counted(self.n_turns, "exchange")
         return f"{exchanges} dropped from the prompt to fit the context ({self.n_tokens} tokens)"
 
 

@@ -1,8 +1,10 @@
 """Which turns of a conversation go into the prompt: all, or the newest that fit. Never half a turn."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from turbospark_chat.errors import ContextOverflowError
 
@@ -86,14 +88,19 @@ def fit_window(
     n_reserved = least
     if max_tokens is None and policy is OverflowPolicy.DROP:
         n_reserved = max(least, min(context_length // 4, MOST_ROOM_KEPT_FOR_A_REPLY))
-    prompt_ids = encode(first_turn)
-    whole, first = len(prompt_ids), first_turn
-    while len(prompt_ids) + n_reserved > context_length and first < n_turns:
-        first += 1
-        prompt_ids = encode(first)
+    # Each look renders and encodes all that is left, so that taking one turn out after the other took minutes.
+    encode, first = cache(encode), first_turn
+    whole = len(encode(first_turn))
+    if whole + n_reserved > context_length and first < n_turns:
+        fitting = range(first + 1, n_turns)
+        first += 1 + bisect_left(
+            fitting, True, key=lambda start: len(encode(start)) + n_reserved <= context_length
+        )
     least_left = (context_length - n_reserved) * SHARE_LEFT_BY_A_DROP
-    while first_turn < first < n_turns and len(shorter := encode(first + 1)) >= least_left:
-        first, prompt_ids = first + 1, shorter
+    if first_turn < first < n_turns:
+        shorter = range(first + 1, n_turns + 1)
+        first += bisect_left(shorter, True, key=lambda start: len(encode(start)) < least_left)
+    prompt_ids = encode(first)
     if len(prompt_ids) + least > context_length:
         raise WindowOverflowError(len(prompt_ids), least, context_length)
     if first > first_turn and policy is not OverflowPolicy.DROP:

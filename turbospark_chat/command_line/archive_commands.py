@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from turbospark_chat.chat.counted import counted
 from turbospark_chat.chat.store import Store
 from turbospark_chat.chat.stored_conversation import ConversationSummary, SearchHit
 from turbospark_chat.chat.transcript import Transcript
@@ -39,7 +40,14 @@ def run_history(*, is_json: bool, delete: str | None) -> int:
         return _print_json(found)
     return _print_rows(
         [
-            (str(one.id), _local(one.used), _turns(one.n_turns), one.model or "–", one.name or "", one.title)
+            (
+                str(one.id),
+                _local(one.used),
+                counted(one.n_turns, "turn"),
+                one.model or "–",
+                one.name or "",
+                one.title,
+            )
             for one in found
         ],
         otherwise="no conversation is stored yet",
@@ -118,7 +126,3 @@ def _print_rows(rows: Sequence[tuple[str, ...]], *, otherwise: str) -> int:
 
 def _local(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).strftime(_MINUTES)
-
-
-def _turns(n_turns: int) -> str:
-    return "1 turn" if n_turns == 1 else f"{n_turns} turns"

@@ -7,19 +7,17 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from turbospark_chat.assembly import choose_arithmetic, open_chat_model
-from turbospark_chat.chat.archive import ConversationArchive
 from turbospark_chat.chat.attachment import Attachment, join_attachments, read_attachment
 from turbospark_chat.chat.bias_text import is_text_bias
 from turbospark_chat.chat.chat_model import ChatModel
 from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.options import ChatOptions
-from turbospark_chat.chat.store import Store
 from turbospark_chat.chat.template import read_template
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult
 from turbospark_chat.chat.window import OverflowPolicy
@@ -46,6 +44,9 @@ from turbospark_chat.terminal.turn_record import TurnOrigin
 from turbospark_chat.terminal.type_ahead import type_ahead
 from turbospark_chat.threads import read_threads
 
+if TYPE_CHECKING:
+    from turbospark_chat.chat.archive import ConversationArchive, Loaded
+
 
 def run_chat(flags: FlagValues) -> int:
     """Chat: on a screen where there is a keyboard and a terminal, otherwise line by line."""
@@ -54,8 +55,28 @@ def run_chat(flags: FlagValues) -> int:
     stream = None if flags["json"] or not sys.stdin.isatty() else _screen_stream()
     if stream is None:
         options = _without_asking(flags, options, "needs a terminal to ask at")
-    archive = ConversationArchive(lambda: Store.open(Locations.of_user().conversations))
-    loaded = None if flags["resume"] is None else archive.read(flags["resume"])
+    with closing(_open_archive()) as archive:
+        loaded = None if flags["resume"] is None else archive.read(flags["resume"])
+        return _chat(flags, options, interface, attachments, stream, archive, loaded)
+
+
+def _open_archive() -> "ConversationArchive":
+    """Return the archive; what it needs is imported here, since a completion stores nothing and starts sooner."""
+    from turbospark_chat.chat.archive import ConversationArchive
+    from turbospark_chat.chat.store import Store
+
+    return ConversationArchive(lambda: Store.open(Locations.of_user().conversations))
+
+
+def _chat(
+    flags: FlagValues,
+    options: ChatOptions,
+    interface: InterfaceOptions,
+    attachments: Sequence[Attachment],
+    stream: TextIO | None,
+    archive: "ConversationArchive",
+    loaded: "Loaded | None",
+) -> int:
     resolved = find_model(flags)
     with type_ahead() if stream is not None else nullcontext():  # until the screen itself reads keys
         session = _open_session(resolved, flags, options)
@@ -66,8 +87,9 @@ def run_chat(flags: FlagValues) -> int:
         if loaded is not None:
             archive.open(session, loaded)
             if flags["system"] is not None:
-                session.set_system(flags["system"])
-        shelf = ModelShelf(resolved, load=partial(_load, flags), on_change=archive.name_model)
+                with _warning("the system prompt is not stored"):
+                    session.set_system(flags["system"])
+        shelf = ModelShelf(resolved, load=partial(_load_another, flags), on_change=archive.name_model)
         try:
             if stream is None:
                 return _run_lines(session, archive, shelf, flags, interface, attachments)
@@ -75,7 +97,6 @@ def run_chat(flags: FlagValues) -> int:
         finally:
             with _warning("the last turns are not stored"):
                 archive.catch_up(session.conversation)
-            archive.close()
 
 
 @contextmanager
@@ -179,6 +200,11 @@ def _load(flags: FlagValues, resolved: ResolvedModel, *, is_raw: bool = False) -
     )
 
 
+def _load_another(flags: FlagValues, resolved: ResolvedModel) -> ChatModel:
+    """Load a model that takes over: its own template and context, since those asked for were meant for the first."""
+    return open_chat_model(resolved.path, context_length=None, arithmetic=_choose_arithmetic(flags))
+
+
 def _choose_arithmetic(flags: FlagValues) -> Arithmetic:
     n_threads = flags.read("threads", read_threads)
     if flags["quiet"]:
@@ -203,7 +229,7 @@ def _screen_stream() -> TextIO | None:
 
 def _run_repl(
     session: ChatSession,
-    archive: ConversationArchive,
+    archive: "ConversationArchive",
     shelf: ModelShelf,
     flags: FlagValues,
     interface: InterfaceOptions,
@@ -247,7 +273,7 @@ def _run_repl(
 
 def _run_lines(
     session: ChatSession,
-    archive: ConversationArchive,
+    archive: "ConversationArchive",
     shelf: ModelShelf,
     flags: FlagValues,
     interface: InterfaceOptions,

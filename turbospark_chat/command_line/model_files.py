@@ -96,13 +96,14 @@ class ModelShelf:
         return describe_model(self._resolved.path)
 
     def open(self, name: str) -> ChatModel:
-        """Load a model, which is the one in use from now on.
+        """Load a model.
 
         Raises:
-            ModelFileError, DoesNotFitError: it cannot be had; the one before stays.
+            ModelFileError, DoesNotFitError: it cannot be had.
         """
-        resolved = find_installed(name)
-        model = self._load(resolved)
-        self._resolved = resolved
-        self._on_change(resolved.name, model.arithmetic)
-        return model
+        return self._load(find_installed(name))
+
+    def use(self, name: str, model: ChatModel) -> None:
+        """Note that a model which was opened is the one in use from now on."""
+        self._resolved = find_installed(name)
+        self._on_change(self._resolved.name, model.arithmetic)

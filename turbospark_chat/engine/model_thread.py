@@ -31,11 +31,6 @@ class Job(Generic[Event, Result]):
         """Ask the work to stop; it ends by itself within a step."""
         self._cancel.set()
 
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether it was asked to stop."""
-        return self._cancel.is_set()
-
     def drain(self) -> list[Event]:
         """Return the events that wait, without waiting for more."""
         events: list[Event] = []

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.code_painter import COLOR_THEME
 from turbospark_chat.terminal.interface_options import Thinking
+from turbospark_chat.terminal.reply_view import ReplyView
 from turbospark_chat.terminal.turn_view import TurnView
+
+_NO_LIMIT = 1_000_000  # rows of a block, where it is there as a whole
 
 
 @dataclass(slots=True)
@@ -29,3 +32,10 @@ class Display:
             thinking=self.thinking,
             code_theme=self.code_theme,
         )
+
+    def draw_reply(self, text: str, *, width: int, color: bool = True) -> list[str]:
+        """Return the rows of a whole reply."""
+        painter = self.painter if color else Painter(color=False)
+        view = ReplyView(painter, is_markdown=self.is_markdown, code_theme=self.code_theme)
+        rows = view.push(text, width=width, height=_NO_LIMIT) + view.finish(width=width)
+        return rows.removesuffix("\n").split("\n")

@@ -33,9 +33,9 @@ class DraftBuffer(Buffer):
         pastes: Pastes,
         *,
         on_send: Callable[[], None],
-        history: History | None = None,
-        completer: Completer | None = None,
-        auto_suggest: AutoSuggest | None = None,
+        history: History,
+        completer: Completer,
+        auto_suggest: AutoSuggest,
     ) -> None:
         self.pastes = pastes
         self._on_send = on_send

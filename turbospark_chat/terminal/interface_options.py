@@ -1,4 +1,4 @@
-"""How the screen behaves, as options in one table: the flags and the config file follow it, and `/set` may.
+"""How the screen behaves, as options in one table, which the flags and the config file follow.
 
 Light: no painter is loaded for it.
 """

@@ -1,4 +1,4 @@
-"""What the keys do in the chat; they ask, `KeyActions` does it. `KEY_HELP` is what `/help` shows.
+"""What the keys do in the chat; they ask, `KeyActions` does it. `KEY_HELP` is what `/keys` shows.
 
 Only the chat's own keys are bound here, the same ones in emacs and vi mode; all others are prompt_toolkit's.
 """
@@ -80,8 +80,8 @@ def make_key_bindings(
     buffer: DraftBuffer,
     *,
     compose: Callable[[], None],
-    suspend: Callable[[], None] = lambda: None,
-    is_lent: Callable[[], bool] = lambda: False,
+    suspend: Callable[[], None],
+    is_lent: Callable[[], bool],
 ) -> KeyBindings:
     """Return the bindings for the input `buffer`.
 

@@ -13,6 +13,7 @@ from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 from prompt_toolkit.layout.utils import explode_text_fragments
 
+from turbospark_chat.chat.counted import counted
 from turbospark_chat.terminal.harmless import harmless
 
 MOST_LINES = 8
@@ -106,9 +107,9 @@ def is_long(text: str) -> bool:
 
 def describe(text: str, kind: str) -> str:
     """Return the label of a text that has no other."""
-    n_lines = _n_lines(text)
-    n_characters = len(text)
-    return f"[{kind}: {n_lines:,} line{'s' * (n_lines != 1)}, {n_characters:,} character{'s' * (n_characters != 1)}]"
+    lines = counted(_n_lines(text), "line", is_grouped=True)
+    characters = counted(len(text), "character", is_grouped=True)
+    return f"[{kind}: {lines}, {characters}]"
 
 
 def _n_lines(text: str) -> int:

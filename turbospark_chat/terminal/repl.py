@@ -66,6 +66,7 @@ class Repl:
         self._bar = BarPainter(display.painter, clock=time.monotonic)
         self._vitals = VitalsMonitor(probe, on_change=lambda: self._screen.invalidate())
         self._drafts = DraftCounter(session.count_text, on_change=lambda: self._screen.invalidate())
+        self._counted_by = models.current  # the draft's tokens
         self._question: Question | None = None
         self._draft: Draft | None = None  # set aside for the question
         self._has_hinted = False  # how to leave, since the last input
@@ -150,7 +151,7 @@ class Repl:
             self._answer(self._question, is_yes=False)
         elif self._desk.is_busy:
             self._desk.cancel()
-        elif self._screen.draft:
+        elif self._screen.input_text:
             self._screen.input_text = ""
         elif not self._has_hinted:
             self._has_hinted = True
@@ -255,6 +256,14 @@ class Repl:
         while self._notices:
             self._writer.show(self._notices.popleft())
 
+    def _draft_tokens(self) -> int | None:
+        """Return the draft's tokens, as far as they are counted; by the tokenizer of the model in use."""
+        draft = self._screen.input_text
+        if self._counted_by != self._models.current:
+            self._counted_by = self._models.current
+            self._drafts.forget()
+        return self._drafts.tokens(draft) if draft else None
+
     def _draw_status(self, width: int) -> str:
         activity, used = self._desk.activity, self._desk.context_used
         if activity is not None:
@@ -267,7 +276,7 @@ class Repl:
             self._vitals.latest,
             self._desk.last,
             activity,
-            draft_tokens=self._drafts.tokens(draft) if (draft := self._screen.draft) else None,
+            draft_tokens=self._draft_tokens(),
             branch=branch if branch != MAIN else "",
             vi_mode=self._screen.vi_mode,
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from rich.console import RenderableType
 
@@ -39,7 +39,7 @@ class ReplContext:
         self._desk, self._screen, self._writer, self._display = desk, screen, writer, display
         self._draw_bar = draw_bar
         self.leave = leave
-        self._editing: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # held, or they would be collected before they are done
 
     @property
     def screen(self) -> "ReplContext":
@@ -50,18 +50,25 @@ class ReplContext:
         """Print above the input."""
         self._writer.show(content)
 
-    def start(self, work: Work, *, message: str = "") -> None:
+    def start(self, work: Work, *, message: str = "", changes_conversation: bool = False) -> None:
         """Have the model's thread do something."""
-        self._desk.start(work, message=message)
+        self._desk.start(work, message=message, changes_conversation=changes_conversation)
 
     def attach(self, name: str, text: str) -> None:
-        """Put a text into the input, folded to a label."""
+        """Put a text into the input, folded to a label, which says its tokens once they are counted."""
         framed = Attachment(name, text).framed
-        n_tokens = self.session.count_text(framed)
-        self._screen.attach(f"[{name}: {n_tokens} tokens]", f"{framed}\n")
-        n_left = self.session.context_length - self._desk.context_used
-        if n_tokens > n_left:
-            self._writer.say(f"{name} has {n_tokens} tokens; the context has room for {n_left}", "bar.warn")
+        label = self._screen.attach(f"[{name}]", f"{framed}\n")
+
+        async def count() -> None:
+            n_tokens = await asyncio.get_running_loop().run_in_executor(None, self.session.count_text, framed)
+            self._screen.relabel(label, f"[{name}: {n_tokens} tokens]")
+            n_left = self.session.context_length - self._desk.context_used
+            if n_tokens > n_left:
+                self._writer.say(
+                    f"{name} has {n_tokens} tokens; the context has room for {n_left}", "bar.warn"
+                )
+
+        self._begin(count())
 
     def show_message(self, text: str) -> None:
         """Print a message as if it had been typed."""
@@ -69,7 +76,7 @@ class ReplContext:
 
     def show_turns(self) -> None:
         """Print the last turns of a conversation that is gone on with."""
-        self._writer.show_turns(self.session.conversation.turns, is_markdown=self.is_markdown)
+        self._writer.show_turns(self.session.conversation.turns, self._display)
 
     def statistics(self) -> RenderableType:
         """Return what the turns so far cost."""
@@ -117,7 +124,7 @@ class ReplContext:
             except Exception as error:  # an editor that fails leaves everything as it was
                 self._writer.show_error(error)
 
-        self._editing = asyncio.get_running_loop().create_task(edit())
+        self._begin(edit())
 
     def copy(self, text: str) -> str:
         """Put text on the clipboard; return by what way."""
@@ -127,6 +134,8 @@ class ReplContext:
         """Return the conversation as it shows here, as an SVG."""
         width = self._writer.width
         bar = self._draw_bar(width)
-        return draw_conversation(
-            self.session.conversation, painter=self._display.painter, width=width, bar=bar
-        )
+        return draw_conversation(self.session.conversation, self._display, width=width, bar=bar)
+
+    def _begin(self, coroutine: Coroutine[None, None, None]) -> None:
+        self._tasks.add(task := asyncio.get_event_loop().create_task(coroutine))
+        task.add_done_callback(self._tasks.discard)

@@ -87,9 +87,9 @@ class Screen:
         prompt: Callable[[], str],
         status: Callable[[int], str],
         history: History,
+        completer: Completer,
         output: Output,
         on_error: Callable[[BaseException], None],
-        completer: Completer | None = None,
         is_vi: bool = False,
         has_bar: bool = True,
         environment: Mapping[str, str] = os.environ,
@@ -142,13 +142,11 @@ class Screen:
     # The input
 
     @property
-    def draft(self) -> str:
-        """What is typed and not yet sent, with the text of every label in its place."""
-        return self._buffer.draft
-
-    @property
     def input_text(self) -> str:
-        """The same; set, it is replaced, and a long text is folded to a label."""
+        """What is typed and not yet sent, with the text of every label in its place.
+
+        Set, it is replaced, and a long text is folded to a label.
+        """
         return self._buffer.draft
 
     @input_text.setter
@@ -290,7 +288,7 @@ class Screen:
             edited = await self.edit(text)
         except Exception as error:  # whatever it was, the draft survives it
             self._on_error(error)
-        meanwhile = self.draft
+        meanwhile = self.input_text
         if edited == text:
             self.bring_back(draft)
         else:

@@ -1,4 +1,4 @@
-"""What goes above the input: renderables, lines, messages, errors. Knows the screen, no chat."""
+"""What goes above the input: renderables, lines, messages, turns shown again, errors. Knows no session."""
 
 import traceback
 from collections.abc import Sequence
@@ -8,10 +8,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from turbospark_chat.chat.conversation import Turn
+from turbospark_chat.chat.counted import counted
 from turbospark_chat.errors import TurboSparkError
 from turbospark_chat.terminal.ansi import Painter
+from turbospark_chat.terminal.display import Display
 from turbospark_chat.terminal.harmless import harmless
-from turbospark_chat.terminal.reply_view import ReplyView
 from turbospark_chat.terminal.screen import Screen
 from turbospark_chat.terminal.wrapping import wrap
 
@@ -50,20 +51,15 @@ class ScreenWriter:
         """Write a message as it was sent, a long one in part."""
         self._write_message(message, "message")
 
-    def show_turns(self, turns: Sequence[Turn], *, is_markdown: bool) -> None:
+    def show_turns(self, turns: Sequence[Turn], display: Display) -> None:
         """Write the last turns of a conversation again, dimmed, and say how many came before them."""
         n_before = max(len(turns) - TURNS_SHOWN_AGAIN, 0)
         if n_before:
-            earlier = "1 earlier turn" if n_before == 1 else f"{n_before} earlier turns"
-            self.say(f"… {earlier}; `/history` shows all", "notice")
+            self.say(f"… {counted(n_before, 'earlier turn')}; `/history` shows all", "notice")
         for turn in turns[n_before:]:
             self._write_message(turn.user.content, "notice")
-            view = ReplyView(Painter(color=False), is_markdown=is_markdown)
-            text = harmless(turn.reply.content)
-            rows = view.push(text, width=self.width, height=10_000) + view.finish(width=self.width)
-            self.write(
-                "".join(f"{self._painter.style(row, 'notice')}\n" for row in rows.rstrip("\n").split("\n"))
-            )
+            rows = display.draw_reply(turn.reply.content, width=self.width, color=False)
+            self.write("".join(f"{self._painter.style(row, 'notice')}\n" for row in rows))
             if not turn.reply.complete:
                 self.say(
                     "[unfinished; `/continue` goes on]" if turn is turns[-1] else "[unfinished]", "notice"
@@ -73,11 +69,11 @@ class ScreenWriter:
         """Write a message behind the prompt; a blank row sets it off from what was before."""
         if self._has_written:
             self.write("\n")
-        text = Text(harmless(message).expandtabs())
-        rows = [row.plain for row in wrap(text, width=max(self.width - len(PROMPT), 1))]
-        n_left = len(rows) - MOST_MESSAGE_ROWS
-        if n_left > 1:
-            rows = [*rows[:MOST_MESSAGE_ROWS], f"… {n_left} more rows"]
+        width = max(self.width - len(PROMPT), 1)
+        shown = message[: (MOST_MESSAGE_ROWS + 1) * width]  # no more than these can be of use
+        rows = [row.plain for row in wrap(Text(harmless(shown).expandtabs()), width=width)]
+        if len(shown) < len(message) or len(rows) > MOST_MESSAGE_ROWS + 1:
+            rows = [*rows[:MOST_MESSAGE_ROWS], f"… {len(message):,} characters in all"]
         prefixes = chain([PROMPT], repeat(" " * len(PROMPT)))
         lines = (f"{prefix}{row}".rstrip() for prefix, row in zip(prefixes, rows, strict=False))
         self.write("".join(f"{self._painter.style(line, style)}\n" for line in lines))

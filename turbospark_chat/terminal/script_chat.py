@@ -43,6 +43,7 @@ class ScriptChat:
         self._totals = Totals()
         self._command = ""  # that is being done, and what it has answered so far
         self._answers: list[str] = []
+        self._has_started = False  # a turn
         self._is_leaving = False
         self._exit_code = 0
 
@@ -72,19 +73,16 @@ class ScriptChat:
             return
         command, argument = found
         self._command, self._answers = said.text.strip(), []
+        self._has_started = False
         command.run(self, argument)
-        self._give_answers()
+        if self._answers or not self._has_started:
+            self._output.answer(self._command, "\n".join(self._answers))
 
     def _send(self, text: str) -> None:
         self._answers = []
         message = join_attachments(self._attachments, text)
         self.start(lambda cancel, sink: self.session.send(message, cancel=cancel, on_event=sink))
         self._attachments = []
-
-    def _give_answers(self) -> None:
-        if self._answers:
-            self._output.answer(self._command, "\n".join(self._answers))
-            self._answers = []
 
     def _origin(self, result: TurnResult) -> TurnOrigin:
         number = None if result.turn is None else len(self.session.conversation.turns)
@@ -97,11 +95,14 @@ class ScriptChat:
         text = Painter(color=False).render(content, width=ANSWER_COLUMNS)
         self._answers.append("\n".join(line.rstrip() for line in text.split("\n")))
 
-    def start(self, work: Work, *, message: str = "") -> None:
-        """Do it now and wait for its end; what a command said before, what it costs above all, is given first."""
-        self._give_answers()
+    def start(self, work: Work, *, message: str = "", changes_conversation: bool = False) -> None:
+        """Do it now and wait for its end; what a command said before, what it costs above all, is told first."""
+        for text in self._answers:
+            self._output.tell(text)
+        self._answers = []
         outcome = self._runner.take_turn(work)
         if isinstance(outcome, TurnResult):
+            self._has_started = True  # and the turn is all the answer there is
             self._totals.add(outcome.raw)
             self._output.end_turn(outcome, self._origin(outcome))
         else:

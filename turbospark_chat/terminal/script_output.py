@@ -72,6 +72,9 @@ class ScriptOutput(Protocol):
     def end_turn(self, result: TurnResult, origin: TurnOrigin) -> None:
         """Take the turn's result."""
 
+    def tell(self, text: str) -> None:
+        """Take something worth knowing before a turn, such as what it will cost."""
+
     def answer(self, command: str, text: str) -> None:
         """Take a command's answer."""
 
@@ -138,9 +141,14 @@ class TextOutput:
         elif result.raw.reason is StopReason.CANCELLED and self.survives_errors:
             self._streams.note("[stopped; `/continue` goes on]\n")
 
+    def tell(self, text: str) -> None:
+        """Write it to stderr."""
+        self._streams.note(f"{text}\n")
+
     def answer(self, command: str, text: str) -> None:
         """Write it to stderr: stdout carries replies."""
-        self._streams.note(f"{text}\n")
+        if text:
+            self._streams.note(f"{text}\n")
 
     def fail(self, error: TurboSparkError) -> None:
         """Write it to stderr."""
@@ -158,7 +166,10 @@ class TextOutput:
 
 
 class JsonOutput:
-    """An object a line: a turn, a command's answer, an error; with `is_streaming` also every piece of a reply."""
+    """An object for every line that was sent: a turn, a command's answer, or an error.
+
+    With `is_streaming` what happens on the way to it is an object too: prefill, notices, every piece of a reply.
+    """
 
     survives_errors = True
 
@@ -174,10 +185,7 @@ class JsonOutput:
             if self._is_streaming:
                 self._write("prefill", done=event.done, total=event.total, reused=event.reused)
         elif not isinstance(event, ReplyText):
-            if self._is_streaming:
-                self._write("notice", text=str(event))
-            else:
-                self._streams.note(f"{event}\n")
+            self.tell(str(event))
         elif self._is_streaming and event.text:
             self._write("token", text=event.text, is_reasoning=event.is_reasoning, n_tokens=event.n_tokens)
 
@@ -187,6 +195,13 @@ class JsonOutput:
     def end_turn(self, result: TurnResult, origin: TurnOrigin) -> None:
         """Write the turn."""
         self._write("turn", **turn_record(result, origin))
+
+    def tell(self, text: str) -> None:
+        """Write a notice, where events are wanted, or else to stderr."""
+        if self._is_streaming:
+            self._write("notice", text=text)
+        else:
+            self._streams.note(f"{text}\n")
 
     def answer(self, command: str, text: str) -> None:
         """Write a command's answer."""

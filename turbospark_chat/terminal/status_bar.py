@@ -11,7 +11,6 @@ from turbospark_chat.terminal.vitals import Vitals
 
 SEPARATOR = " · "
 _FEW_TOKENS = 16
-N_ROWS = 2  # always: a bar that grows and shrinks makes everything above it jump
 HINT = "Enter sends · Ctrl-J begins a new line · /help lists commands"
 
 
@@ -152,6 +151,7 @@ def _last_turn_fields(last: RawDecodeResult) -> list[Text]:
 
 def draw_status(status: StatusSnapshot, width: int) -> Text:
     """Return the bar for `width` columns: two rows, of each the fields that fit whole, at least the first."""
+    # Two rows always: a bar that grows and shrinks makes everything above it jump.
     rows = [_row(fields, width) for fields in (standing_fields(status), turn_fields(status))]
     return Text("\n").join(rows)
 

@@ -16,6 +16,7 @@ from turbospark_chat.chat.turn_result import ReplyText, TurnEvent, TurnResult
 from turbospark_chat.chat.window import OverflowPolicy, WindowOverflowError
 from turbospark_chat.engine.completion import RawDecodeResult, StopReason
 from turbospark_chat.engine.model_thread import Job, ModelThread
+from turbospark_chat.errors import TurboSparkError
 from turbospark_chat.terminal.commands.context import Work
 from turbospark_chat.terminal.display import Display
 from turbospark_chat.terminal.frame_pacer import FRAME_SECONDS
@@ -48,6 +49,7 @@ class _Running:
     view: TurnView
     message: str
     work: Work
+    changes_conversation: bool
 
 
 class TurnDesk:
@@ -121,11 +123,11 @@ class TurnDesk:
         session = self._session
         self.start(lambda cancel, sink: session.send(message, cancel=cancel, on_event=sink), message=message)
 
-    def start(self, work: Work, *, message: str = "") -> None:
+    def start(self, work: Work, *, message: str = "", changes_conversation: bool = False) -> None:
         """Have the model's thread do something."""
         job = self._thread.submit(work, wake=self._wake)
         self._last_view = self._display.make_view()
-        self._running = _Running(job, self._last_view, message, work)
+        self._running = _Running(job, self._last_view, message, work, changes_conversation)
         self._screen.invalidate()
 
     def cancel(self) -> None:
@@ -159,8 +161,12 @@ class TurnDesk:
                 self._writer.write(rows)
 
     def conversation_changed(self) -> None:
-        """Note that turns came or went other than by a turn."""
-        self.context_used = self._session.count_tokens()
+        """Note that turns came or went other than by a turn; a template that refuses what is there now is shown."""
+        self.context_used = 0
+        try:
+            self.context_used = self._session.count_tokens()
+        except TurboSparkError as error:
+            self._writer.show_error(error)
         self.last = None  # what it says of the context is no longer so
         self._screen.invalidate()
 
@@ -210,7 +216,8 @@ class TurnDesk:
                 self._finish_turn(outcome, running.message)
             else:
                 self._writer.show(outcome)
-                self.conversation_changed()
+                if running.changes_conversation:
+                    self.conversation_changed()
         if not is_asking:
             self.go_on()
 

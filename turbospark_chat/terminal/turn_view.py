@@ -6,7 +6,6 @@ from dataclasses import replace
 from turbospark_chat.chat.turn_result import NotKept, ReplyText, TurnEvent
 from turbospark_chat.engine.progress import Prefill
 from turbospark_chat.terminal.ansi import Painter
-from turbospark_chat.terminal.code_painter import COLOR_THEME
 from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.interface_options import Thinking
 from turbospark_chat.terminal.reply_view import ReplyView
@@ -14,7 +13,6 @@ from turbospark_chat.terminal.status_bar import Activity
 from turbospark_chat.terminal.thinking import ThinkingView
 
 FIRST_LOOK_SECONDS = 0.02  # tokens seen within it came together, and how long they took is not known
-LIVE_ROWS = 10  # that a block may take while it is written, where the caller says nothing
 
 
 class TurnView:
@@ -25,14 +23,13 @@ class TurnView:
         painter: Painter,
         *,
         clock: Callable[[], float],
-        is_markdown: bool = False,
-        thinking: Thinking = Thinking.SHOW,
-        code_theme: str = COLOR_THEME,
+        is_markdown: bool,
+        thinking: Thinking,
+        code_theme: str,
     ) -> None:
         self._painter, self._clock = painter, clock
         self._started = clock()
         self._first_token_at: float | None = None
-        self._width = 80  # of the last event
         self._reply = ReplyView(painter, is_markdown=is_markdown, code_theme=code_theme)
         self._thinking = ThinkingView(painter, mode=thinking, clock=clock)
         self._activity = Activity()
@@ -42,25 +39,17 @@ class TurnView:
         """Progress and rates so far."""
         return self._activity
 
-    @property
-    def thinking_text(self) -> str:
-        """All that was thought so far."""
-        return self._thinking.text
-
-    @property
-    def live(self) -> str:
-        """The last live row, as wide as the last event's screen."""
-        return self.live_text(width=self._width, height=1)
-
     def live_text(self, *, width: int, height: int) -> str:
         """Return what is being written, styled: at most `height` rows, without a last newline."""
         if self._thinking.is_open:
             return self._thinking.live(width=width)
         return self._reply.live(width=width, height=height)
 
-    def take(self, event: TurnEvent, *, width: int, height: int = LIVE_ROWS) -> str:
-        """Handle an event; return text that is finished, each line whole, or nothing."""
-        self._width = width
+    def take(self, event: TurnEvent, *, width: int, height: int) -> str:
+        """Handle an event; return text that is finished, each line whole, or nothing.
+
+        A block that would need more than `height` rows while it is written goes out in parts.
+        """
         if isinstance(event, Prefill):
             self._activity = replace(
                 self._activity, prefill_done=event.done, prefill_total=event.total, reused=event.reused,
@@ -72,9 +61,8 @@ class TurnView:
         style = "bar.warn" if isinstance(event, NotKept) else "notice"
         return self._painter.style(harmless(str(event)), style) + "\n"
 
-    def finish(self, *, width: int | None = None) -> str:
+    def finish(self, *, width: int) -> str:
         """Return what was still being written."""
-        width = width or self._width
         return self._thinking.end(width=width) + self._reply.finish(width=width)
 
     def open_thinking(self, *, width: int) -> str:

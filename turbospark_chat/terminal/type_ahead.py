@@ -21,7 +21,7 @@ def type_ahead() -> Iterator[None]:
     before = termios.tcgetattr(keyboard)
     changed = termios.tcgetattr(keyboard)
     changed[0] &= ~termios.ICRNL
-    changed[3] &= ~termios.ECHO
+    changed[3] &= ~(termios.ECHO | termios.ICANON)  # Ctrl-D and Backspace are keys for later, too
     termios.tcsetattr(keyboard, termios.TCSANOW, changed)
     try:
         yield

@@ -6,7 +6,8 @@ from typing import Protocol
 from rich.console import RenderableType
 
 from turbospark_chat.chat.archive import ConversationArchive
-from turbospark_chat.chat.chat_session import ChatModel, ChatSession
+from turbospark_chat.chat.chat_model import ChatModel
+from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult
 from turbospark_chat.engine.raw_completion import CancelFlag
 from turbospark_chat.terminal.interface_options import Editing, Thinking
@@ -33,6 +34,9 @@ class Models(Protocol):
 
     def open(self, name: str) -> ChatModel:
         """Load a model; slow."""
+
+    def use(self, name: str, model: ChatModel) -> None:
+        """Note that a model which was opened is the one in use from now on."""
 
 
 class ScreenControls(Protocol):
@@ -74,10 +78,11 @@ class CommandContext(Protocol):
     def show(self, content: RenderableType) -> None:
         """Give a command's answer."""
 
-    def start(self, work: Work, *, message: str = "") -> None:
+    def start(self, work: Work, *, message: str = "", changes_conversation: bool = False) -> None:
         """Have the model's thread do something: a turn, or what ends in an answer to show.
 
-        `message` is what goes back to the input if nothing comes of it.
+        `message` is what goes back to the input if nothing comes of it. Work that is no turn says whether it
+        `changes_conversation`.
         """
 
     def attach(self, name: str, text: str) -> None:

@@ -5,14 +5,14 @@ import shlex
 from collections.abc import Iterable
 
 from turbospark_chat.chat.chat_session import ChatSession
-from turbospark_chat.chat.message import Message
+from turbospark_chat.chat.counted import counted
 from turbospark_chat.chat.options import ChatOptions, find_option
 from turbospark_chat.chat.text_match import in_one_line
 from turbospark_chat.errors import UsageError
 from turbospark_chat.terminal.commands.answer import say, show_rows
 from turbospark_chat.terminal.commands.command import command
 from turbospark_chat.terminal.commands.context import CommandContext
-from turbospark_chat.terminal.commands.costs import change, cost_text, read_count, say_cost, turns_text
+from turbospark_chat.terminal.commands.costs import change, cost_text, read_count, say_cost
 from turbospark_chat.terminal.commands.settings import option_completions
 
 _BRANCH_NAME = re.compile(r"[\w.-]{1,40}")  # anything else could not be told from what stands around it
@@ -22,7 +22,7 @@ _BRANCH_NAME = re.compile(r"[\w.-]{1,40}")  # anything else could not be told fr
 def clear(context: CommandContext, argument: str) -> None:
     """Begin a new conversation; the system prompt and the settings stay."""
     n_turns = len(context.session.conversation.turns)
-    say_cost(context, f"clearing {turns_text(n_turns)}", ())
+    say_cost(context, f"clearing {counted(n_turns, 'turn')}", ())
     change(context, context.session.clear)
 
 
@@ -31,7 +31,7 @@ def new(context: CommandContext, argument: str) -> None:
     """Begin a new conversation with the system prompt and settings the chat started with."""
     session = context.session
     n_turns = len(session.conversation.turns)
-    say_cost(context, f"leaving {turns_text(n_turns)}", (), system=session.first_system)
+    say_cost(context, f"leaving {counted(n_turns, 'turn')}", (), system=session.first_system)
     change(context, session.start_over)
 
 
@@ -127,7 +127,7 @@ def undo(context: CommandContext, argument: str) -> None:
     n_turns = read_count(argument, "/undo [N]")
     turns = context.session.conversation.turns
     if n_turns <= len(turns):  # otherwise the session says what is wrong
-        say_cost(context, f"taking back {turns_text(n_turns)}", turns[:-n_turns])
+        say_cost(context, f"taking back {counted(n_turns, 'turn')}", turns[:-n_turns])
     change(context, lambda: context.session.undo(n_turns))
 
 
@@ -139,7 +139,7 @@ def rewind(context: CommandContext, argument: str) -> None:
         raise UsageError(f"`/rewind N` takes 0 to {len(turns)}, the turns to keep, not `{argument[:20]}`")
     n_turns = int(argument)
     if n_turns == len(turns):
-        say(context, f"nothing to take back: the conversation has {turns_text(n_turns)}")
+        say(context, f"nothing to take back: the conversation has {counted(n_turns, 'turn')}")
         return
     say_cost(context, f"going back to turn {n_turns}", turns[:n_turns])
     change(context, lambda: context.session.rewind(n_turns))
@@ -154,7 +154,7 @@ def forget(context: CommandContext, argument: str) -> None:
     if not turns:
         raise UsageError("there is no turn to forget yet")
     n_turns = min(n_turns, len(turns))
-    say_cost(context, f"forgetting the oldest {turns_text(n_turns)}", turns[n_turns:])
+    say_cost(context, f"forgetting the oldest {counted(n_turns, 'turn')}", turns[n_turns:])
     change(context, lambda: context.session.forget(n_turns))
 
 
@@ -201,18 +201,6 @@ def switch(context: CommandContext, argument: str) -> None:
         return
     turns = session.conversation.branches.get(argument)
     if turns is not None:  # otherwise the session says what is wrong
-        say_cost(context, f"going to branch {argument}, {turns_text(len(turns))}", turns)
+        say_cost(context, f"going to branch {argument}, {counted(len(turns), 'turn')}", turns)
     change(context, lambda: session.switch(argument))
     context.show_turns()
-
-
-def last_reply(context: CommandContext) -> Message:
-    """Return the last reply.
-
-    Raises:
-        UsageError: there is none yet.
-    """
-    turns = context.session.conversation.turns
-    if not turns:
-        raise UsageError("there is no reply yet")
-    return turns[-1].reply

@@ -58,8 +58,3 @@ def read_count(argument: str, usage: str) -> int:
     if not argument.isdecimal() or len(argument) > 9 or int(argument) < 1:
         raise UsageError(f"`{usage}` takes a whole number above 0, not `{argument[:20]}`")
     return int(argument)
-
-
-def turns_text(n_turns: int) -> str:
-    """Return a number of turns for people."""
-    return "1 turn" if n_turns == 1 else f"{n_turns} turns"

@@ -10,9 +10,9 @@ from turbospark_chat.errors import UsageError
 from turbospark_chat.terminal import clipboard
 from turbospark_chat.terminal.commands.answer import say
 from turbospark_chat.terminal.commands.command import command, paths
-from turbospark_chat.terminal.commands.context import CommandContext, ScreenControls
-from turbospark_chat.terminal.commands.conversing import last_reply
+from turbospark_chat.terminal.commands.context import CommandContext
 from turbospark_chat.terminal.commands.costs import change, say_cost
+from turbospark_chat.terminal.commands.needs import last_reply, screen_of
 
 
 @command("FILE", completes=paths)
@@ -33,17 +33,6 @@ def paste(context: CommandContext, argument: str) -> None:
     context.attach("clipboard", text)
 
 
-def screen_of(context: CommandContext, name: str) -> ScreenControls:
-    """Return the screen.
-
-    Raises:
-        UsageError: there is none.
-    """
-    if context.screen is None:
-        raise UsageError(f"`/{name}` needs a screen: run `ts chat` at a terminal")
-    return context.screen
-
-
 @command()
 def copy(context: CommandContext, argument: str) -> None:
     """Put the last reply on the clipboard."""
@@ -54,7 +43,7 @@ def copy(context: CommandContext, argument: str) -> None:
 
 @command("[NAME]", needs_idle=True)
 def save(context: CommandContext, argument: str) -> None:
-    """Store this conversation, under a name if you like; each turn is stored as it ends anyway."""
+    """Store this conversation, under a name if you like."""
     number = context.archive.save(context.session, argument or None)
     say(context, f"stored as {number}; `ts chat --resume {argument or number}` goes on with it")
 

@@ -78,10 +78,14 @@ def model(context: CommandContext, argument: str) -> None:
     say(context, f"loading {argument}: {cost_text(Recompute(n_tokens, n_tokens), 'with the next message')}")
 
     def take_over(cancel: CancelFlag, on_event: TurnEventSink) -> Outcome:
-        session.set_model(models.open(argument))
+        model = models.open(argument)
+        if cancel.is_set():
+            return Text(f"stopped: {models.current} goes on", "notice")
+        session.set_model(model)
+        models.use(argument, model)
         return Text(harmless(f"{models.current} answers from here on"), "notice")
 
-    context.start(take_over)
+    context.start(take_over, changes_conversation=True)
 
 
 @command()

@@ -1,4 +1,4 @@
-"""Commands that change how the chat looks, and help."""
+"""Commands that change how the chat looks and what its keys do, and the one that leaves it."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from turbospark_chat.errors import UsageError
 from turbospark_chat.terminal.commands.answer import say, show_rows
 from turbospark_chat.terminal.commands.command import Completions, command
 from turbospark_chat.terminal.commands.context import CommandContext
-from turbospark_chat.terminal.commands.files import screen_of
+from turbospark_chat.terminal.commands.needs import screen_of
 from turbospark_chat.terminal.interface_options import Editing, Thinking
 from turbospark_chat.terminal.keys import KEY_HELP
 
