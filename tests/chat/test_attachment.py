@@ -39,9 +39,9 @@ def test_what_is_no_text_file_is_refused_in_one_line(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     problems = {
         "image.png": "it is not text",
-        "long.txt": "more than 0 MB",
+        "long.txt": "it has more than 0 MB",
         "pipe": "it is not a regular file",
-        "": "it is not a regular file",
+        "": "cannot read it: Is a directory",
         "none": "cannot read it: No such file or directory",
     }
     for name, problem in problems.items():

@@ -236,9 +236,9 @@ def test_an_open_block_is_live_in_its_own_look():
 
 def test_a_table_higher_than_the_live_region_goes_out_in_parts():
     reply = view(color=False)
-    table = "|h|\n|-|\n" + "".join(f"|row {n}|\n" for n in range(12))
+    table = "|h|\n|-|\n" + "".join(f"|row {n}|\n" for n in range(30))
     out = "".join(reply.push(character, width=20, height=5) for character in table) + reply.finish(width=20)
-    assert re.findall(r"row (\d+)", out) == [str(n) for n in range(12)]
+    assert re.findall(r"row (\d+)", out) == [str(n) for n in range(30)]
     assert out.split("\n\n")[1].startswith("h\n")
 
 

@@ -45,7 +45,9 @@ class Sayer:
 
     def says(self, *more: str) -> str:
         """What it answers to `hi`, through a pipe."""
-        return run_ts("chat", "-q", "-m", self.path, *self.flags, *more, stdin="hi\n").stdout.decode()[:-1]
+        return run_ts(
+            "chat", "-q", "--no-save", "-m", self.path, *self.flags, *more, stdin="hi\n"
+        ).stdout.decode()[:-1]
 
 
 def sayer(folder: Path, pieces: Sequence[str], *, temperature: str = "1") -> Sayer:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turbospark_chat.errors import UsageError
+from turbospark_chat.regular_file import read_regular_file
 
 MOST_BYTES = 16_000_000  # beyond any context; reading more would only keep the user waiting for the refusal
 _FRAMED = re.compile(r"[^\n]+:\n(?P<fence>`{3,})\n.*?^(?P=fence)\n", re.DOTALL | re.MULTILINE)
@@ -36,14 +37,9 @@ def read_attachment(path: str) -> Attachment:
     """
     file = Path(path).expanduser()
     try:
-        if file.exists() and not file.is_file():  # a FIFO or a device may never end
-            raise UsageError(f"{path}: it is not a regular file; give a text file")
-        with file.open("rb") as stream:
-            data = stream.read(MOST_BYTES + 1)
+        data = read_regular_file(file, most_bytes=MOST_BYTES)
     except OSError as error:
         raise UsageError(f"{path}: cannot read it: {error.strerror or error}; give a text file") from error
-    if len(data) > MOST_BYTES:
-        raise UsageError(f"{path}: more than {MOST_BYTES / 1e6:.0f} MB, which no context holds; cut it first")
     if b"\0" in data[:_BYTES_LOOKED_AT]:
         raise UsageError(f"{path}: it is not text; give a text file")
     return Attachment(file.name, data.decode("utf-8-sig", "replace").replace("\r\n", "\n"))

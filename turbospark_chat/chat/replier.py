@@ -178,14 +178,15 @@ class Replier:
             TemplateError: the template refuses the turns.
         """
         prompts = self._prompts if model is None else PromptBuilder(model)
+        held_ids = self._held_ids if options.completion.reuse else ()
         if not turns and not following:
-            return recompute(self._before_any_message(prompts, system, options), self._held_ids)
+            return recompute(self._before_any_message(prompts, system, options), held_ids)
         options = replace(options, on_overflow=OverflowPolicy.DROP)
         try:
             prompt_ids = prompts.fit(system, turns, following, options, first_turn=first_turn).prompt_ids
         except WindowOverflowError as error:  # and the next turn will not fit either
             return Recompute(error.n_prompt, error.n_prompt)
-        return recompute(prompt_ids, self._held_ids)
+        return recompute(prompt_ids, held_ids)
 
     def _before_any_message(
         self, prompts: PromptBuilder, system: str | None, options: ChatOptions

@@ -19,6 +19,7 @@ from turbospark_chat.chat.rendered_prompt import RenderedPrompt
 from turbospark_chat.chat.template_environment import TemplateEnvironment
 from turbospark_chat.chat.template_traits import probe_traits
 from turbospark_chat.errors import ModelWarning, TemplateError
+from turbospark_chat.regular_file import read_regular_file
 
 _CHATML = (
     "{% for message in messages %}"
@@ -28,6 +29,7 @@ _CHATML = (
 )
 
 
+_MOST_BYTES = 4_000_000  # of a template; the longest ones known have some ten thousand
 _ANOTHER = "give another template with `--template FILE`"
 
 
@@ -171,7 +173,7 @@ def read_template(path: str) -> str:
         TemplateError: it cannot be read.
     """
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8", errors="replace")
+        return read_regular_file(Path(path).expanduser(), most_bytes=_MOST_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise TemplateError(f"{path}: cannot read the template: {error.strerror or error}") from error
 

@@ -17,8 +17,10 @@ from typing import Any, Final
 from turbospark_chat.config.flags import FLAGS, SETTINGS, Flag
 from turbospark_chat.config.setting_entry import Entry, Source
 from turbospark_chat.errors import ConfigError
+from turbospark_chat.regular_file import read_regular_file
 from turbospark_chat.settings import CONFIG_VARIABLE, Locations
 
+_MOST_BYTES: Final = 1_000_000
 _STYLES: Final = "styles"
 _NONE: Final[Mapping[str, Entry]] = MappingProxyType({})
 
@@ -46,7 +48,7 @@ class ConfigFile:
 def read_config_file(path: Path, *, must_exist: bool = False) -> ConfigFile:
     """Return what a file says; one that does not exist says nothing, and is a problem only if it `must_exist`."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_regular_file(path, most_bytes=_MOST_BYTES).decode("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError) as error:
         return ConfigFile(path, problems=(f"{path}: {error.strerror}",) if must_exist else ())
     except UnicodeDecodeError as error:

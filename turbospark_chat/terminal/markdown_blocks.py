@@ -87,6 +87,11 @@ class BlockSplitter:
         """What has not come out yet, without what contains it."""
         return [*(self._leaf.lines if self._leaf else ()), self._partial]
 
+    @property
+    def is_in_table(self) -> bool:
+        """Whether what has not come out yet is a table."""
+        return self._leaf is not None and self._leaf.kind is BlockKind.TABLE
+
     def push(self, text: str) -> list[Block]:
         """Add text; return the blocks that have ended."""
         first, *others = text.split("\n")

@@ -13,6 +13,8 @@ from turbospark_chat.terminal.live_text import LiveText
 from turbospark_chat.terminal.markdown_blocks import BlockSplitter
 from turbospark_chat.terminal.markdown_painter import MarkdownPainter
 
+_TABLE_HEIGHTS = 3  # that a table may need before it is parted
+
 
 class ReplyView:
     """Text in, rows out: as Markdown, or as it is. The screen may change its size between any two calls."""
@@ -26,14 +28,15 @@ class ReplyView:
     def push(self, text: str, *, width: int, height: int) -> str:
         """Add text; return the rows that are finished, each ending in a newline, or nothing.
 
-        A block that would need more than `height` rows goes out in parts.
+        A block that would need more than `height` rows goes out in parts, a table, whose parts look torn, later.
         """
         text = harmless(text)
         self._drawn = None
         if self._blocks is None:
             return self._plain.push(text, width=width)
         blocks = self._blocks.push(text)
-        if _rows_needed(self._blocks.open_lines, width=max(width, 1)) > height:
+        most = height * _TABLE_HEIGHTS if self._blocks.is_in_table else height
+        if _rows_needed(self._blocks.open_lines, width=max(width, 1)) > most:
             blocks += self._blocks.give_way()
         return _as_lines(self._rows.put(blocks, width=width))
 

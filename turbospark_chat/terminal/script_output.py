@@ -100,7 +100,8 @@ class TextOutput:
         self.survives_errors = survives_errors
         self._streams, self._hides_thinking, self._separator = streams, hides_thinking, separator
         self._n_turns = 0
-        self._in_reasoning = False
+        self._in_reasoning = self._is_mid_line = False
+        self._late: list[TurnEvent] = []
         self._line: PrefillLine | None = None
 
     def begin_turn(self) -> None:
@@ -118,9 +119,13 @@ class TextOutput:
             return
         self._clear_line()
         if not isinstance(event, ReplyText):
-            self._streams.note(f"{event}\n")
+            if self._is_mid_line:
+                self._late.append(event)  # a terminal would show it in the reply's last line
+            else:
+                self._streams.note(f"{event}\n")
         elif event.text and not event.is_reasoning:
             self._end_reasoning()
+            self._is_mid_line = True
             self._streams.write(event.text)
         elif event.text and not self._hides_thinking:
             self._in_reasoning = True
@@ -136,6 +141,10 @@ class TextOutput:
         self._end_reasoning()
         self._streams.write("\n")
         self._n_turns += 1
+        for event in self._late:
+            self._streams.note(f"{event}\n")
+        self._is_mid_line = False
+        self._late.clear()
         if result.raw.reason is StopReason.MAX_TOKENS:
             self._streams.note(f"[reached the limit of {result.raw.new_tokens} tokens: max_tokens]\n")
         elif result.raw.reason is StopReason.CANCELLED and self.survives_errors:

@@ -30,7 +30,9 @@ from turbospark_chat.terminal.status_bar import Activity, prefill_text
 from turbospark_chat.terminal.totals import Totals
 from turbospark_chat.terminal.turn_view import TurnView
 
-MOST_LIVE_ROWS: Final = 16  # of a block that is still written; a taller one goes up in parts
+# Of a block that is still written; a taller one goes up in parts. No more than a third of the screen either: where that
+# gets half as wide or high, the terminal itself sends the rows which no longer fit into the scrollback.
+MOST_LIVE_ROWS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class TurnDesk:
             self._display.painter.style(_one_row(f"queued: {message.shown}", width), "notice")
             for message in self._waiting
         ][: height // 2]
-        self._live_rows = min(max(height - len(waiting), 1), MOST_LIVE_ROWS)
+        most = min(self._screen.size.rows // 3, MOST_LIVE_ROWS)
+        self._live_rows = max(min(height - len(waiting), most), 1)
         row = self._running.view.live_text(width=width, height=self._live_rows)
         if not row and not self._has_bar:
             row = self._progress_row(self._running.view.activity, width)
