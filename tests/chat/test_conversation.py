@@ -149,3 +149,17 @@ def test_what_a_reader_got_before_a_change_stays_as_it_was(changes: list[str]) -
 def test_a_turn_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         TURNS[0].generated = "other"  # type: ignore[misc]
+
+
+def test_a_branch_goes_on_under_its_own_system_prompt() -> None:
+    conversation = Conversation(system="be kind", turns=[turn("a")])
+    conversation.branch_off("side")
+    conversation.system = "be brief"
+    assert (conversation.system, dict(conversation.systems)) == (
+        "be brief",
+        {"main": "be kind", "side": "be brief"},
+    )
+    conversation.switch("main")
+    assert conversation.system == "be kind"
+    conversation.clear()
+    assert dict(conversation.systems) == {"main": "be kind"}

@@ -358,3 +358,17 @@ def test_a_closed_store_is_an_error_in_words(store: Store, journal: Journal) -> 
         store.list()
     with pytest.raises(StoreError, match="closed"):
         talk(journal, *TURNS[:1])
+
+
+def test_every_branch_comes_back_under_its_own_system_prompt(store: Store, journal: Journal) -> None:
+    conversation = talk(journal, said("one"), system="be kind")
+    conversation.branch_off("side")
+    conversation.system = "be brief"
+    conversation.append(turn := said("two"))
+    journal.keep(conversation, ended=ended(turn))
+    conversation.system = "be loud"  # and nothing said under it yet
+    journal.keep(conversation, ended=None)
+    again = store.load("1").conversation
+    assert dict(again.systems) == {"main": "be kind", "side": "be loud"}
+    assert store.load("1@main").conversation.system == "be kind"
+    assert store.load("1@1").conversation.system == "be kind"

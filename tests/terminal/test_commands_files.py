@@ -21,7 +21,7 @@ def test_attach_hands_on_a_file_under_its_name(chat: Chats, tmp_path: Path) -> N
     [
         ("", "needs a file"),
         ("none.txt", "cannot read it"),
-        ("folder", "not a regular file"),
+        ("folder", "Is a directory"),
         ("a.bin", "not text"),
     ],
 )

@@ -249,7 +249,10 @@ class ChatSession:
             for name, turns in conversation.branches.items()
         }
         self.conversation = Conversation(
-            system=conversation.system, branch=conversation.branch, branches=branches
+            system=conversation.system,
+            branch=conversation.branch,
+            branches=branches,
+            systems=conversation.systems,
         )
         self._replier.begin(self._model)
 

@@ -1,4 +1,4 @@
-"""A conversation: a system prompt and branches of whole turns, never half a one. Knows no template and no tokenizer."""
+"""A conversation: branches of whole turns, each under its system prompt. Knows no template and no tokenizer."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -38,12 +38,31 @@ class Conversation:
         turns: Iterable[Turn] = (),
         branch: str = MAIN,
         branches: Mapping[str, Iterable[Turn]] = MappingProxyType({}),
+        systems: Mapping[str, str | None] = MappingProxyType({}),
     ) -> None:
-        """Begin on `branch`, with `turns` where `branches`, which are all of them in order, does not name it."""
-        self.system = system
+        """Begin on `branch`, with `turns` where `branches`, which are all of them in order, does not name it.
+
+        `systems` are the system prompts of branches that have another one than `system`.
+        """
         all_turns = {name: tuple(its_turns) for name, its_turns in branches.items()}
         all_turns.setdefault(branch, tuple(turns))
-        self._at = branch, all_turns
+        self._at = branch, all_turns, {**dict.fromkeys(all_turns, system), **systems, branch: system}
+
+    @property
+    def system(self) -> str | None:
+        """The system prompt of the branch in use."""
+        branch, _, systems = self._at
+        return systems[branch]
+
+    @system.setter
+    def system(self, system: str | None) -> None:
+        branch, branches, systems = self._at
+        self._at = branch, branches, {**systems, branch: system}
+
+    @property
+    def systems(self) -> Mapping[str, str | None]:
+        """The system prompt of every branch, by name."""
+        return MappingProxyType(self._at[2])
 
     @property
     def branch(self) -> str:
@@ -58,7 +77,7 @@ class Conversation:
     @property
     def turns(self) -> tuple[Turn, ...]:
         """All turns of the branch in use, oldest first."""
-        branch, branches = self._at
+        branch, branches, _ = self._at
         return branches[branch]
 
     def messages(self, *, first_turn: int = 0, n_turns: int | None = None) -> list[Message]:
@@ -113,12 +132,12 @@ class Conversation:
         Raises:
             UsageError: there is one of that name, or the name is blank.
         """
-        branch, branches = self._at
+        branch, branches, systems = self._at
         if not name.strip():
             raise UsageError("a branch needs a name")
         if name in branches:
             raise UsageError(f"there is a branch `{name}` already; `/switch {name}` goes there")
-        self._at = name, {**branches, name: branches[branch]}
+        self._at = name, {**branches, name: branches[branch]}, {**systems, name: systems[branch]}
 
     def switch(self, name: str) -> None:
         """Go to another branch.
@@ -126,19 +145,19 @@ class Conversation:
         Raises:
             UsageError: there is none of that name.
         """
-        _, branches = self._at
+        _, branches, systems = self._at
         if name not in branches:
             known = ", ".join(f"`{branch}`" for branch in branches)
             raise UsageError(f"there is no branch `{name}`; there is {known}; `/branch {name}` begins it")
-        self._at = name, branches
+        self._at = name, branches, systems
 
     def clear(self) -> None:
         """Remove every turn and every other branch; the system prompt stays."""
-        self._at = MAIN, {MAIN: ()}
+        self._at = MAIN, {MAIN: ()}, {MAIN: self.system}
 
     def _replace_turns(self, turns: tuple[Turn, ...]) -> None:
-        branch, branches = self._at
-        self._at = branch, {**branches, branch: turns}
+        branch, branches, systems = self._at
+        self._at = branch, {**branches, branch: turns}, systems
 
     def _check_count(self, n_turns: int, what: str) -> None:
         n_there = len(self.turns)

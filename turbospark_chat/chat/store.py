@@ -189,6 +189,10 @@ def _stored_conversation(
     row: Row, lines: Mapping[str, tuple[StoredTurn, ...]], branch: str
 ) -> StoredConversation:
     branches = {name: [stored.turn for stored in line] for name, line in lines.items()}
+    # The one that was in use may have got another prompt since its last turn; the others went on as theirs was.
+    systems = {name: line[-1].details.system for name, line in lines.items() if line}
+    systems = {**dict.fromkeys(lines, system := optional_text_of(row["system"])), **systems}
+    systems[text_of(row["branch"])] = system
     return StoredConversation(
         id=row["id"],
         name=row["name"],
@@ -196,7 +200,7 @@ def _stored_conversation(
         model=optional_text_of(row["model"]),
         created=row["created"],
         used=row["used"],
-        conversation=Conversation(system=optional_text_of(row["system"]), branch=branch, branches=branches),
+        conversation=Conversation(system=systems[branch], branch=branch, branches=branches, systems=systems),
         details=tuple(stored.details for stored in lines[branch]),
         lines=lines,
     )
@@ -214,7 +218,8 @@ def _cut_back(stored: StoredConversation, n_turns: int) -> StoredConversation:
     details = stored.details[:n_turns]
     branch = free_name(f"from-{n_turns}", conversation.branches)
     branches = {**conversation.branches, branch: conversation.turns[:n_turns]}
-    cut_back = Conversation(system=details[-1].system, branch=branch, branches=branches)
+    system = details[-1].system
+    cut_back = Conversation(system=system, branch=branch, branches=branches, systems=conversation.systems)
     return replace(stored, conversation=cut_back, details=details)
 
 

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterable
 
 from turbospark_chat.chat.chat_session import ChatSession
+from turbospark_chat.chat.context_use import KEEP, Keep
 from turbospark_chat.chat.counted import counted
 from turbospark_chat.chat.options import ChatOptions, find_option
 from turbospark_chat.chat.text_match import in_one_line
@@ -201,6 +202,11 @@ def switch(context: CommandContext, argument: str) -> None:
         return
     turns = session.conversation.branches.get(argument)
     if turns is not None:  # otherwise the session says what is wrong
-        say_cost(context, f"going to branch {argument}, {counted(len(turns), 'turn')}", turns)
+        its_system: str | None | Keep = session.conversation.systems[argument]
+        if its_system == session.conversation.system:
+            its_system = KEEP
+        say_cost(
+            context, f"going to branch {argument}, {counted(len(turns), 'turn')}", turns, system=its_system
+        )
     change(context, lambda: session.switch(argument))
     context.show_turns()
