@@ -89,6 +89,16 @@ def test_the_examples_of_help_are_commands_and_flags_there_are() -> None:
         assert {word for word in words if word.startswith("-")} <= spellings
 
 
+def test_the_figures_explained_are_those_in_the_picture() -> None:
+    picture = (ROOT / "examples" / "chat.svg").read_text()
+    ((reused, total, of, still, computed),) = re.findall(
+        r"`reused (\d+)/(\d+)` means: of (\d+) prompt tokens, (\d+) were still in the cache and (\d+) were",
+        README,
+    )
+    assert f"reused {reused}/{total}" in picture.replace("\N{NO-BREAK SPACE}", " ").replace("&#160;", " ")
+    assert (of, still, int(computed)) == (total, reused, int(total) - int(reused))
+
+
 def test_the_keys_are_those_that_the_chat_shows() -> None:
     assert table_after("## In the chat", header="key") == dict(KEY_HELP)
 

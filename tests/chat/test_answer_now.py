@@ -394,3 +394,15 @@ def test_a_wait_between_two_paced_tokens_ends_where_an_answer_is_asked_for() -> 
     asked.join()
     assert time.monotonic() - began < 10  # the wait alone would take 20 seconds
     assert chat.session.conversation.turns[0].generated == "wh" + TAG + "s"
+
+
+@pytest.mark.parametrize("most", ["0", "3"])
+def test_a_model_that_thinks_again_after_its_budget_does_so_unseen(most: str) -> None:
+    chat = scripted_chat(OPENS, "<think>one two three", "<think>four</think>done", "<think>five</think>done")
+    chat.session.set_option("max_thinking_tokens", most)
+    result = take(chat)
+    assert result.turn is not None
+    assert "think" not in result.turn.reply.content
+    assert "think>" not in "".join(
+        event.text for event in chat.events if isinstance(event, ReplyText) and not event.is_reasoning
+    )

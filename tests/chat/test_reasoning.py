@@ -58,6 +58,11 @@ def told_apart(pushes: list[str], *, inside: bool = False) -> tuple[str, str]:
         pytest.param(
             "<think>a</think>b</think>c", False, "a", "b</think>c", id="a second closing tag is text"
         ),
+        pytest.param("<think>a</think>\n<think>b</think>c", False, "ab", "c", id="one thought after another"),
+        pytest.param(
+            "<think>a</think>b<think>c</think>", False, "a", "b<think>c</think>", id="T25 not in an answer"
+        ),
+        pytest.param("a</think><think>b", True, "ab", "", id="C9 cut inside the second thought"),
         pytest.param("<think>a<think>b</think>c", False, "a<think>b", "c", id="an opening tag in a thought"),
         pytest.param("<thinking>a</thinking>b", False, "", "<thinking>a</thinking>b", id="T75 unknown tags"),
         pytest.param("<think>a</thin></think>b", False, "a</thin>", "b", id="nearly a closing tag"),

@@ -61,8 +61,9 @@ class Piece:
 class ReasoningSplitter:
     """Sorts text into reasoning and answer; the tags themselves, and white space beside them, belong to neither.
 
-    Only the opening of a reply can be thinking: a tag further down is part of the answer. `inside` starts within,
-    for a prompt that ends with the opening tag. Without tags everything is the answer.
+    Only the opening of a reply can be thinking, which may be several thoughts in a row, as of a model that was made to
+    end one: a tag further down is part of the answer. `inside` starts within, for a prompt that ends with the opening
+    tag. Without tags everything is the answer.
     """
 
     def __init__(self, tags: ReasoningTags | None, *, inside: bool = False) -> None:
@@ -80,10 +81,13 @@ class ReasoningSplitter:
         """Take new text and return what can be told apart so far."""
         pieces: list[Piece] = []
         self._held += text
-        if self._state == "start":
-            self._start()
-        if self._state == "reasoning":
-            self._reason(pieces)
+        before = ("", "")
+        while (self._state, self._held) != before:  # one thought may follow another
+            before = self._state, self._held
+            if self._state == "start":
+                self._start()
+            if self._state == "reasoning":
+                self._reason(pieces)
         if self._state == "answer":
             self._emit(pieces, self._held, is_reasoning=False)
             self._held = ""
@@ -97,7 +101,7 @@ class ReasoningSplitter:
         return pieces
 
     def _start(self) -> None:
-        """Decide whether the reply opens with a thought; hold while it may still."""
+        """Decide whether a thought begins here; hold while it may still."""
         assert self._tags is not None
         bare = self._held.lstrip()
         if bare.startswith(self._tags.opening):
@@ -111,7 +115,7 @@ class ReasoningSplitter:
         thought, closing, rest = self._held.partition(self._tags.closing)
         if closing:
             self._emit(pieces, thought.rstrip(), is_reasoning=True)
-            self._held, self._state, self._skip_space = rest, "answer", True
+            self._held, self._state, self._skip_space = rest, "start", True
             return
         keep = _overlap(thought, self._tags.closing)
         keep = max(keep, len(thought) - len(thought[: len(thought) - keep].rstrip()))

@@ -114,7 +114,12 @@ class ReplyRun:
             self._reply.take(progress)
 
     def _must_answer(self) -> bool:
-        """Whether to stop for an answer; not before the run has said something, while it reads the prompt."""
+        """Whether to stop for an answer; not before the run has said something, while it reads the prompt.
+
+        Once only: a model that then begins another thought thinks on, hidden as the first.
+        """
+        if self._tail is not None:
+            return False
         is_due = self._is_spent() or (self._is_asked and self._reply.is_thinking)
         return is_due and self._reply.n_tokens > 0 and self._has_room(n_answer=1)
 
