@@ -249,11 +249,9 @@ class ChatSession:
             for name, turns in conversation.branches.items()
         }
         self.conversation = Conversation(
-            system=conversation.system,
-            branch=conversation.branch,
-            branches=branches,
-            systems=conversation.systems,
-        )
+            system=conversation.system, branch=conversation.branch,
+            branches=branches, systems=conversation.systems,
+        )  # fmt: skip
         self._replier.begin(self._model)
 
     def count_text(self, text: str) -> int:
