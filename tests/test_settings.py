@@ -19,7 +19,7 @@ from turbospark_chat.settings import (
 )
 
 FOLDERS = (MODELS_DIR_VARIABLE, CACHE_DIR_VARIABLE, DATA_DIR_VARIABLE)
-CACHED = ("models", "kernels", "vocabularies")  # what can be made again
+CACHED = ("models", "kernels", "vocabularies", "digests")  # what can be made again
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,8 @@ def test_what_can_be_made_again_is_cache_and_what_was_typed_is_not(isolated_home
     for name in CACHED:
         assert getattr(locations, name).is_relative_to(isolated_home / "cache")
     assert locations.history_file.is_relative_to(isolated_home / "state")
-    assert locations.conversations.is_relative_to(isolated_home / "data")
+    for path in (locations.conversations, locations.states):
+        assert path.is_relative_to(isolated_home / "data")
     assert locations.config_file.is_relative_to(isolated_home / "config")
 
 
@@ -57,7 +58,7 @@ def test_what_can_be_made_again_is_cache_and_what_was_typed_is_not(isolated_home
     [
         (MODELS_DIR_VARIABLE, {"models": ""}),
         (CACHE_DIR_VARIABLE, {name: name for name in CACHED}),
-        (DATA_DIR_VARIABLE, {"conversations": "conversations.db"}),
+        (DATA_DIR_VARIABLE, {"conversations": "conversations.db", "states": "states"}),
         (CONFIG_VARIABLE, {"config_file": ""}),
     ],
 )

@@ -1,4 +1,4 @@
-"""A tiny random llama as a GGUF file: byte tokens, a ChatML template. Loads in milliseconds.
+"""A tiny random model as a GGUF file, a llama if nothing else: byte tokens, a ChatML template. Loads in milliseconds.
 
 Numpy computes it, since kernels take no heads of 8 numbers; with COMPILED_SIZES they do.
 """
@@ -23,19 +23,30 @@ COMPILED_TOLERANCE = 5e-3  # between logits of two ways to cut a prompt: the cac
 Sizes = Mapping[str, int]
 
 
-def tiny_metadata(*, context_length: int = 512, sizes: Sizes = SIZES, **changes: object) -> dict[str, object]:
-    """Metadata of a tiny llama; `changes` replace or, with None, remove keys (`.` is written `__`)."""
+def tiny_metadata(
+    *, context_length: int = 512, sizes: Sizes = SIZES, architecture: str = "llama", **changes: object
+) -> dict[str, object]:
+    """Metadata of a tiny model; `changes` replace or, with None, remove keys (`.` is written `__`)."""
+    numbers: dict[str, object] = {
+        "block_count": sizes["layers"],
+        "context_length": context_length,
+        "embedding_length": sizes["dim"],
+        "feed_forward_length": sizes["ffn"],
+        "attention.head_count": sizes["heads"],
+        "attention.head_count_kv": sizes["kv_heads"],
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "rope.freq_base": 10000.0,
+    }
+    if architecture == "gemma3":
+        numbers |= {
+            "attention.sliding_window": 24,
+            "attention.sliding_window_pattern": 2,
+            "rope.freq_base": 1e6,
+        }
     metadata: dict[str, object] = {
-        "general.architecture": "llama",
+        "general.architecture": architecture,
         "general.name": "tiny",
-        "llama.block_count": sizes["layers"],
-        "llama.context_length": context_length,
-        "llama.embedding_length": sizes["dim"],
-        "llama.feed_forward_length": sizes["ffn"],
-        "llama.attention.head_count": sizes["heads"],
-        "llama.attention.head_count_kv": sizes["kv_heads"],
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
-        "llama.rope.freq_base": 10000.0,
+        **{f"{architecture}.{key}": value for key, value in numbers.items()},
         "tokenizer.chat_template": CHATML,
         **byte_level(dict.fromkeys(CONTROLS, CONTROL), eos_token_id=1, bos_token_id=0),
     }
@@ -45,7 +56,13 @@ def tiny_metadata(*, context_length: int = 512, sizes: Sizes = SIZES, **changes:
 
 
 def tiny_tensors(
-    n_vocab: int, *, seed: int = 0, tied: bool = True, kind: str = "F32", sizes: Sizes = SIZES
+    n_vocab: int,
+    *,
+    seed: int = 0,
+    tied: bool = True,
+    kind: str = "F32",
+    sizes: Sizes = SIZES,
+    architecture: str = "llama",
 ) -> dict[str, Tensor]:
     """Random weights, large enough that the next token depends on all that came before. `kind` is the matrices'."""
     rng = np.random.default_rng(seed)
@@ -60,6 +77,9 @@ def tiny_tensors(
             "attn_output": (dim, q_dim), "ffn_norm": (dim,), "ffn_gate": (sizes["ffn"], dim),
             "ffn_up": (sizes["ffn"], dim), "ffn_down": (dim, sizes["ffn"]),
         }  # fmt: skip
+        if architecture == "gemma3":
+            block |= dict.fromkeys(["attn_q_norm", "attn_k_norm"], (sizes["head_dim"],))
+            block |= dict.fromkeys(["post_attention_norm", "post_ffw_norm"], (dim,))
         shapes |= {f"blk.{index}.{name}.weight": shape for name, shape in block.items()}
     return {
         name: (
@@ -72,13 +92,20 @@ def tiny_tensors(
 
 
 def write_tiny_model(
-    path: Path, *, seed: int = 0, kind: str = "F32", sizes: Sizes = SIZES, **changes: object
+    path: Path,
+    *,
+    seed: int = 0,
+    kind: str = "F32",
+    sizes: Sizes = SIZES,
+    architecture: str = "llama",
+    **changes: object,
 ) -> Path:
     """Write the file and return its path."""
-    metadata = tiny_metadata(sizes=sizes, **changes)
+    metadata = tiny_metadata(sizes=sizes, architecture=architecture, **changes)
     tokens = metadata["tokenizer.ggml.tokens"]
     assert isinstance(tokens, list)
-    write_gguf(path, metadata, tiny_tensors(len(tokens), seed=seed, kind=kind, sizes=sizes))
+    tensors = tiny_tensors(len(tokens), seed=seed, kind=kind, sizes=sizes, architecture=architecture)
+    write_gguf(path, metadata, tensors)
     return path
 
 

@@ -4,6 +4,7 @@ that knows every layer; `cli` imports it once a command needs a model.
 
 import gc
 import warnings
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,13 +17,15 @@ from turbospark_chat.chat.reasoning import find_tags
 from turbospark_chat.chat.template import ChatTemplate
 from turbospark_chat.engine.completion import StopReason
 from turbospark_chat.engine.kv_prefix import KvPrefix
+from turbospark_chat.engine.session_pool import SessionPool
 from turbospark_chat.engine.system_probe import available_memory, make_probe
 from turbospark_chat.errors import MemoryOverflowError, ModelFileError, ModelWarning, SettingError
 from turbospark_chat.models.catalog import CATALOG, is_installed
+from turbospark_chat.models.config import ModelConfig
+from turbospark_chat.models.fingerprint import FileDigest, ModelFingerprints
 from turbospark_chat.models.gguf import GgufFile
 from turbospark_chat.models.kernel_compiler import OnCompile
 from turbospark_chat.models.kernel_library import KernelLibrary
-from turbospark_chat.models.kv_cache import GROWTH_STEP
 from turbospark_chat.models.loader import (
     Arithmetic,
     LoadedModel,
@@ -30,7 +33,9 @@ from turbospark_chat.models.loader import (
     load_model,
     read_supported,
 )
+from turbospark_chat.models.model_states import ModelStates
 from turbospark_chat.models.quants import GgmlType
+from turbospark_chat.models.retention import GROWTH_STEP, WINDOW_SLACK, count_rows
 from turbospark_chat.models.runner import Runner
 from turbospark_chat.models.stop_ids import StopIds, gather_stop_ids
 from turbospark_chat.models.vocabulary_cache import VocabularyCache
@@ -38,6 +43,7 @@ from turbospark_chat.settings import Locations, is_numpy_asked
 from turbospark_chat.threads import physical_cores
 
 SHARE_OF_FREE_MEMORY = 0.5  # that a KV cache may plan to take, where the user names no context length
+SHARE_OF_FREE_MEMORY_PARKED = 0.25  # that the states of other conversations may take together
 
 FreeMemory = Callable[[], int]  # bytes, asked anew each time
 
@@ -52,26 +58,34 @@ def open_chat_model(
     template: str | None = None,
     is_raw: bool = False,
     arithmetic: Arithmetic | None = None,
+    n_slots: int = 0,
+    window_slack: int = WINDOW_SLACK,
     free_memory: FreeMemory = available_memory,
 ) -> ChatModel:
     """Load a model file and make it ready to chat.
 
     Without a `context_length` it is the model's, or as much of it as the free memory holds: a ModelWarning says so.
     `template` takes the place of the model's own. With `is_raw` neither is looked at: only raw text will be
-    completed. Without an `arithmetic` it is `choose_arithmetic`'s.
+    completed. Without an `arithmetic` it is `choose_arithmetic`'s. The states of up to `n_slots` other conversations
+    are kept in memory, as far as a share of what is free holds them. `window_slack` is how many positions a sliding
+    window can go back.
 
     Raises:
         ModelFileError, DoesNotFitError, TemplateError, SettingError: what stands in the way.
     """
+    locations = Locations.of_user()
+    digest = FileDigest(path, locations.digests)
     with _no_collection():
         loaded = load_model(
             path,
             available_bytes=free_memory(),
             arithmetic=arithmetic or choose_arithmetic(),
-            vocabularies=VocabularyCache(Locations.of_user().vocabularies),
+            vocabularies=VocabularyCache(locations.vocabularies),
+            window_slack=window_slack,
         )
     source = _PLAIN_TEMPLATE if is_raw else template or loaded.template
-    runner = Runner(loaded.model, KvPrefix)
+    pool = SessionPool[Any](n_slots, budget=lambda: int(free_memory() * SHARE_OF_FREE_MEMORY_PARKED))
+    runner = Runner(loaded.model, KvPrefix, pool=pool if n_slots else None)
     tokenizer, vocabulary = loaded.tokenizer, loaded.tokenizer.vocabulary
     return ChatModel(
         producer=runner,
@@ -88,7 +102,20 @@ def open_chat_model(
         arithmetic=loaded.model.arithmetic,
         probe=make_probe(),
         check_memory=_memory_check(loaded, runner, free_memory),
+        states=_make_states(runner, loaded, digest),
     )
+
+
+def _make_states(
+    runner: Runner[KvPrefix, Any], loaded: LoadedModel, file: FileDigest
+) -> ModelStates[KvPrefix, Any]:
+    fingerprints = ModelFingerprints(
+        file,
+        config=loaded.config,
+        vocabulary=loaded.tokenizer.vocabulary,
+        empty_state=loaded.model.make_state(),
+    )
+    return ModelStates(runner, KvPrefix, lambda: fingerprints.parts)
 
 
 def choose_arithmetic(
@@ -127,7 +154,7 @@ def _reasons(stop_ids: StopIds) -> dict[int, StopReason]:
 
 def _choose_context(loaded: LoadedModel, asked: int | None, free_memory: FreeMemory) -> int:
     """Return the context length: the one asked for, or the model's, as far as the free memory holds it."""
-    longest = loaded.context_length
+    longest = loaded.config.context_length
     if asked is None:
         return _affordable_context(loaded, int(free_memory() * SHARE_OF_FREE_MEMORY))
     if not 1 <= asked <= longest:
@@ -136,7 +163,8 @@ def _choose_context(loaded: LoadedModel, asked: int | None, free_memory: FreeMem
 
 
 def _affordable_context(loaded: LoadedModel, available: int) -> int:
-    longest, affordable = loaded.context_length, available // loaded.kv_bytes(1)
+    longest = loaded.config.context_length
+    affordable = bisect_right(range(longest + 1), available, key=loaded.kv_bytes) - 1
     least = min(longest, GROWTH_STEP)
     if affordable < least:
         raise MemoryOverflowError(
@@ -161,8 +189,10 @@ def _memory_check(
     def check(n_positions: int) -> None:
         # Growing a layer's arrays holds the old and the new ones at once, one layer at a time.
         growth = max(loaded.kv_bytes(n_positions) - runner.state.n_bytes, 0)
-        needed = growth + loaded.kv_bytes(n_positions) // loaded.config.n_layers
+        needed = growth + loaded.largest_layer_bytes(n_positions)
         available = free_memory()
+        while growth and needed > available and runner.evict_parked():
+            available = free_memory()
         if growth and needed > available:
             raise MemoryOverflowError(
                 f"a KV cache of {n_positions} positions", needed, available,
@@ -223,7 +253,7 @@ def describe_model(path: Path) -> list[tuple[str, ...]]:
                 f"{config.n_layers} of width {config.dim}, {config.n_heads} heads, {config.n_kv_heads} key/value",
             ),
             ("context length", str(config.context_length)),
-            ("KV cache", f"{takes.position_bytes / 1e3:,.0f} kB a position"),
+            *_cache_rows(config, takes.row_bytes),
             ("vocabulary", f"{len(vocabulary.pieces)} tokens, {vocabulary.family}"),
             ("stop tokens", " ".join(stops) or "–"),
             ("chat template", f"{len(template)} characters" if isinstance(template, str) else "none"),
@@ -231,6 +261,20 @@ def describe_model(path: Path) -> list[tuple[str, ...]]:
             ("weights in memory", f"{takes.weight_bytes / 1e6:,.0f} MB"),
             ("runs here", "yes"),
         ]
+
+
+def _cache_rows(config: ModelConfig, row_bytes: int) -> list[tuple[str, ...]]:
+    """Return what the KV cache takes: a position in the layers that see everything, and the windows together."""
+    windows = [window for window in config.windows if window is not None]
+    n_global = config.n_layers - len(windows)
+    a_position = f"{n_global * row_bytes / 1e3:,.0f} kB a position"
+    if not windows:
+        return [("KV cache", a_position)]
+    n_bytes = row_bytes * count_rows(windows, config.context_length, slack=WINDOW_SLACK)
+    return [
+        ("sliding window", f"{max(windows)} positions, in {len(windows)} of {config.n_layers} layers"),
+        ("KV cache", f"{a_position}, and up to {n_bytes / 1e6:,.0f} MB for the windows"),
+    ]
 
 
 def _type_name(ggml_type: int) -> str:

@@ -17,6 +17,7 @@ TurboSparkError                  exit 1: anything the program can explain
 ├── DownloadError                a model could not be fetched
 ├── StoreError                   the stored conversations cannot be read or written
 ├── TranscriptError              a transcript file cannot be read or written
+├── StateFileError               a file of computed positions cannot be used or written
 ├── TokenIdError                 a token id outside the vocabulary
 ├── NoFiniteLogitsError          a forward pass gave nothing to choose from
 ├── BenchError                   a measurement could not be made or read
@@ -128,6 +129,15 @@ class StoreError(TurboSparkError):
 
 class TranscriptError(TurboSparkError):
     """A transcript cannot be written to a file, or a file is none."""
+
+
+class StateFileError(TurboSparkError):
+    """A file of computed positions is damaged or was computed with something else, or cannot be written."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
 
 
 class TokenIdError(TurboSparkError):

@@ -24,9 +24,11 @@ class Locations:
     models: Path
     history_file: Path
     conversations: Path  # the database of stored ones
+    states: Path  # what was computed for them
     config_file: Path
     kernels: Path  # compiled for this processor
     vocabularies: Path  # read from model files
+    digests: Path  # of model files
 
     @classmethod
     def of_user(cls) -> "Locations":
@@ -44,9 +46,11 @@ class Locations:
             models=_path(MODELS_DIR_VARIABLE) or cache / "models",
             history_file=platformdirs.user_state_path(_APP_NAME, appauthor=False) / "history",
             conversations=data / "conversations.db",
+            states=data / "states",
             config_file=_path(CONFIG_VARIABLE) or config / "config.toml",
             kernels=cache / "kernels",
             vocabularies=cache / "vocabularies",
+            digests=cache / "digests",
         )
 
 

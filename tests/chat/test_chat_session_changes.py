@@ -79,7 +79,7 @@ def test_rewinding_keeps_the_oldest_turns_and_what_was_computed_for_them() -> No
     chat = talk("one", "two", "three", "four")
     removed = chat.session.rewind(2)
     assert [turn.user.content for turn in removed] == ["three", "four"]
-    held = chat.session.count_tokens()
+    held = chat.session.costs.count_tokens()
     assert chat.say("five").raw.reused_prefix_tokens >= held - 2  # but for what ends the last reply
     with pytest.raises(UsageError, match="cannot keep 9 turns: the conversation has 3"):
         chat.session.rewind(9)
@@ -195,7 +195,7 @@ def test_another_template_takes_over_all_of_the_prompt_also_where_replies_stay_a
 def test_a_model_that_was_replaced_is_let_go() -> None:
     chat = talk("one")
     replaced = weakref.ref(chat.producer)
-    chat.session.set_model(replace(chat.session._model, producer=hash_runner()))
+    chat.session.set_model(replace(chat.session._model, producer=hash_runner(), states=None))
     chat.producer = hash_runner()
     gc.collect()
     assert replaced() is None

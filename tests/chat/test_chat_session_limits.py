@@ -22,7 +22,7 @@ TIGHT = replace(CHATML, source="{% for m in messages %}{{ m.content }}<|im_end|>
 
 def message(chat: Chat, n_prompt: int) -> str:
     """A message with which the next prompt has that many tokens."""
-    return "m" * (n_prompt - chat.session.count_tokens() - 1)
+    return "m" * (n_prompt - chat.session.costs.count_tokens() - 1)
 
 
 def full(n_context: int = 64, *, system: str | None = None, **options: Any) -> Chat:
@@ -81,7 +81,7 @@ def test_turns_that_do_not_fit_leave_the_prompt_and_are_reported() -> None:  # G
     chat = scripted_chat(TIGHT, *["r" * 14] * 6, context_length=64, system="s" * 9, max_tokens="16")
     for number in range(2):
         chat.say("abcd")
-        assert chat.session.count_tokens() == 10 + 20 * (number + 1)
+        assert chat.session.costs.count_tokens() == 10 + 20 * (number + 1)
     result = chat.say("n" * 17)
     assert result.raw.prompt_tokens == 10 + 20 + 18
     assert chat.dropped == [TurnsDropped(1, 20)]

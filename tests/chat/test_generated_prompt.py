@@ -97,7 +97,7 @@ def test_after_undo_and_retry_replies_are_still_as_generated(family: Family, rep
     first, second = chat.say("one").raw, chat.say("two").raw
     chat.say("three")
     chat.session.undo()
-    assert chat.session.count_tokens() >= second.prompt_tokens + second.new_tokens
+    assert chat.session.costs.count_tokens() >= second.prompt_tokens + second.new_tokens
     assert chat.say("four").raw.reused_prefix_tokens >= second.prompt_tokens + second.new_tokens
     assert as_generated(chat)
     retried = chat.retry().raw
@@ -224,10 +224,10 @@ def test_the_tokens_counted_are_those_of_the_next_prompt_but_for_its_message(
     name: str, keep_reasoning: str
 ) -> None:
     chat = hash_chat(FAMILIES[name], system="S.", keep_reasoning=keep_reasoning)
-    assert chat.session.count_tokens() == 0
+    assert chat.session.costs.count_tokens() == 0
     for text in ("one", "two"):
         chat.say(text)
-    n_counted = chat.session.count_tokens()
+    n_counted = chat.session.costs.count_tokens()
     after = chat.prompt_ids(chat.say("three"))[n_counted:]
     spelled = chat.tokenizer.decode(after, show_control=True)
     assert spelled.count("three") == 1 and "two" not in spelled

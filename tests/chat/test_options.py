@@ -51,6 +51,7 @@ TYPED = [  # option, what is typed, the value it gives, how it is shown
     ("power_profile", "efficiency", PowerProfile.EFFICIENCY, "efficiency"),
     ("max_tokens_per_sec", "12.5", 12.5, "12.5"),
     ("max_tokens_per_sec", "none", None, "none"),
+    ("speculate", "15", 15, "15"),
     ("max_thinking_tokens", "0", 0, "0"),
     ("max_thinking_tokens", "None", None, "none"),
     ("think_tags", " <a>  </a>", ReasoningTags("<a>", "</a>"), "<a> </a>"),
@@ -75,6 +76,8 @@ REFUSED = [
     ("power_profile", "eco", "power_profile is 'eco': give one of performance, balanced, efficiency"),
     ("max_tokens_per_sec", "0", "max_tokens_per_sec is 0.0: give 0.01 to 1000000, or none"),
     ("max_tokens_per_sec", "nan", "max_tokens_per_sec is nan: give 0.01 to 1000000, or none"),
+    ("speculate", "16", "speculate is 16: give 0 to 15"),
+    ("speculate", "none", "speculate is 'none': give a whole number, 0 to 15"),
     (
         "max_thinking_tokens",
         "-1",

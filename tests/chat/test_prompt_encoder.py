@@ -41,9 +41,9 @@ encode = partial(encode_prompt, tokenizer=CHAT)
     ],
 )
 def test_text_keeps_the_ids_that_say_it(text: str, known: list[int], ids: list[int]) -> None:
-    assert encode([Text(text)], known_ids=known) == ids
+    assert encode([Text(text)], known=[known]) == ids
     turn: list[PromptPart] = [Control("<s>"), Text("a"), Control("</s>")]
-    assert encode([*turn, Text(text)], known_ids=[BOS, A, END, *known]) == [BOS, A, END, *ids]
+    assert encode([*turn, Text(text)], known=[[BOS, A, END, *known]]) == [BOS, A, END, *ids]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_text_keeps_the_ids_that_say_it(text: str, known: list[int], ids: list[i
 def test_known_ids_serve_up_to_the_first_difference(
     parts: list[PromptPart], known: list[int], ids: list[int]
 ) -> None:
-    assert encode(parts, known_ids=known) == ids
+    assert encode(parts, known=[known]) == ids
 
 
 SOME_TEXT = st.text(alphabet="haniz\n é😀<s>", min_size=1, max_size=8)
@@ -108,7 +108,7 @@ SOME_PARTS = some_parts()
 
 @given(SOME_PARTS, st.lists(st.integers(0, CHAT.n_tokens - 1), max_size=20))
 def test_whatever_is_known_the_ids_say_the_rendered_text(parts: list[Segment], known: list[int]) -> None:
-    assert CHAT.decode(encode(parts, known_ids=known), show_control=True) == RenderedPrompt(tuple(parts)).text
+    assert CHAT.decode(encode(parts, known=[known]), show_control=True) == RenderedPrompt(tuple(parts)).text
 
 
 @given(SOME_PARTS, SOME_PARTS, st.randoms(use_true_random=False))
@@ -118,7 +118,7 @@ def test_a_prompt_said_before_in_any_split_is_taken_over_whole(
     known: list[int] = []
     for part in before:
         known += [CHAT.control_ids[part.spelling]] if isinstance(part, Control) else any_split(part.text, rng)
-    ids = encode([*before, Control("</s>"), *after], known_ids=known)
+    ids = encode([*before, Control("</s>"), *after], known=[known])
     assert common_length(ids, known) == len(known)
 
 
@@ -140,7 +140,7 @@ def test_a_prompt_has_one_bos_if_the_template_or_the_tokenizer_has_one(
     parts += [Text(literal), Control("</s>")]
     known = encode_prompt(parts, tokenizer) if is_known else []
     expected = [BOS] * (writes_bos or adds_bos) + [*literal.encode(), END]
-    assert encode_prompt(parts, tokenizer, known_ids=known) == expected
+    assert encode_prompt(parts, tokenizer, known=[known]) == expected
 
 
 @pytest.mark.parametrize("opening", [[], [Control("<s>")]], ids=["by the tokenizer", "by the template"])
@@ -148,7 +148,7 @@ def test_ids_known_with_bos_serve_a_prompt_whoever_writes_it(opening: list[Promp
     tokenizer = ChatBytes(("<s>", "</s>"), bos="<s>", pieces=PIECES)
     known = [BOS, HA, NZ, I_]
     parts = [*opening, Text("hanzi"), Control("</s>")]
-    assert encode_prompt(parts, tokenizer, known_ids=known) == [*known, END]
+    assert encode_prompt(parts, tokenizer, known=[known]) == [*known, END]
 
 
 @given(SOME_PARTS)
@@ -194,7 +194,30 @@ def test_text_that_goes_on_gets_no_second_leading_space() -> None:
     spaced, bare = vocabulary.normal_ids["▁a"], vocabulary.normal_ids["b"]
     reply = encode_prompt([Control("</s>"), Text("a")], tokenizer)[-1:]
     assert reply == [spaced]
-    assert encode_prompt([Text("ab")], tokenizer, known_ids=reply) == tokenizer.with_bos([spaced, bare])
+    assert encode_prompt([Text("ab")], tokenizer, known=[reply]) == tokenizer.with_bos([spaced, bare])
     assert encode_prompt([Ids((spaced,)), Text("b")], tokenizer) == tokenizer.with_bos([spaced, bare])
     assert ids_saying("ab", [spaced, bare, bare], tokenizer) == (spaced, bare)
     assert ids_saying("ab", [spaced, vocabulary.normal_ids["▁b"]], tokenizer) == (spaced, bare)
+
+
+@pytest.mark.parametrize(
+    ("known", "text", "ids"),
+    [
+        pytest.param([HA], "hanzi", [HAN, ZI], id="`han` would merge across the seam"),
+        pytest.param([H, A], "han", [HAN], id="also where the reply was spelled otherwise"),
+        pytest.param([HA], "ha ha", [HA, SPACE, HA], id="a space merges with nothing"),
+        pytest.param([H, A], "ha ha", [H, A, SPACE, HA], id="a safe seam keeps the ids before it"),
+    ],
+)
+def test_what_goes_on_from_a_reply_keeps_its_ids_only_across_a_safe_seam(known, text, ids):
+    assert encode([Text(text)], known=[known]) == ids
+
+
+def test_of_several_known_prompts_each_serves_as_far_as_it_agrees_with_the_ids_so_far():
+    one, other = [BOS, HA, NZ, I_, END, A], [BOS, HA, NZ, I_, END, H, A, NZ, I_]
+    parts = [Control("<s>"), Text("hanzi"), Control("</s>"), Text("hanzi")]
+    assert encode(parts, known=[one, other]) == other
+    assert encode(parts, known=[one]) == [*one[:5], HAN, ZI]
+    elsewhere = [BOS, H, A, NZ, I_, END, HA, NZ, I_]  # says the same, but begins with other ids
+    assert encode(parts, known=[other, elsewhere]) == other
+    assert encode(parts, known=[elsewhere, other]) == elsewhere

@@ -19,6 +19,8 @@ from turbospark_chat.errors import SettingError
         pytest.param({"stop_strings": ("",)}, "stop is ''", id="C4"),
         pytest.param({"stop_strings": ("END", "")}, "stop is ''", id="C4-among-others"),
         pytest.param({"max_tokens_per_sec": 0}, "max_tokens_per_sec is 0: give 0.01 to 1000000", id="pace-0"),
+        pytest.param({"speculation": -1}, "speculate is -1: give 0 to 15", id="speculation-negative"),
+        pytest.param({"speculation": 16}, "speculate is 16: give 0 to 15", id="speculation-too-many"),
         pytest.param({"max_tokens_per_sec": 1e308}, "max_tokens_per_sec is 1e+308", id="pace-huge"),
         pytest.param({"max_tokens_per_sec": -1}, "max_tokens_per_sec is -1", id="pace-negative"),
         pytest.param({"max_tokens_per_sec": float("nan")}, "max_tokens_per_sec is nan", id="pace-nan"),
@@ -34,7 +36,14 @@ def test_settings_no_run_can_use_are_refused_with_their_value(setting, message):
 
 @pytest.mark.parametrize(
     "setting",
-    [{"max_new_tokens": None}, {"max_new_tokens": 0}, {"chunk_size": 1}, {"max_tokens_per_sec": 0.01}],
+    [
+        {"max_new_tokens": None},
+        {"max_new_tokens": 0},
+        {"chunk_size": 1},
+        {"max_tokens_per_sec": 0.01},
+        {"speculation": 0},
+        {"speculation": 15},
+    ],
     ids=str,
 )
 def test_the_ends_of_a_range_belong_to_it(setting):

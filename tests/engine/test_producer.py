@@ -10,10 +10,11 @@ from tiny_model import COMPILED_TOLERANCE, load_tiny_model
 
 from turbospark_chat.engine.completion import CompletionConfig, StopReason
 from turbospark_chat.engine.kv_prefix import KvPrefix
-from turbospark_chat.engine.producer import LogitProducer, ScriptedProducer
+from turbospark_chat.engine.producer import LogitProducer, ScoresEach, ScriptedProducer
 from turbospark_chat.engine.progress import Tail, Token
 from turbospark_chat.engine.raw_completion import run_raw_completion
 from turbospark_chat.engine.sampling_config import SamplingConfig
+from turbospark_chat.errors import TurboSparkError
 from turbospark_chat.models.packed_kv_cache import PackedKvCache
 from turbospark_chat.models.runner import Runner
 
@@ -155,6 +156,66 @@ def test_a_gap_is_refused_and_changes_nothing(make_producer):
     with pytest.raises(ValueError, match="position 4 leaves a gap after 3"):
         producer.produce(1, 4)
     assert held_ids(producer) == PROMPT[:3]
+
+
+# What scores each of several tokens, for guesses that are checked at once and taken back
+
+
+every_scoring_producer = pytest.mark.parametrize(
+    "make_producer", ["hash", "window 2", "window 4", "numpy llama", "compiled llama"], indirect=True
+)
+
+
+@every_scoring_producer
+@pytest.mark.parametrize(("start", "end"), [(0, 7), (0, 1), (3, 7), (6, 7)])
+def test_each_token_gets_the_logits_it_gets_alone(make_producer, start, end):
+    producer, single = make_producer(), make_producer()
+    if start:
+        producer.produce_chunk(PROMPT[:start], 0, need_logits=False)
+    logits = producer.produce_each(PROMPT[start:end], start)
+    assert logits.shape == (end - start, producer.vocab_size)
+    assert held_ids(producer) == PROMPT[:end]
+    expected = [single.produce(token, position) for position, token in enumerate(PROMPT[:end])]
+    assert_same(producer, logits, np.array(expected[start:]))
+
+
+@every_scoring_producer
+def test_tokens_that_did_not_come_are_taken_back_within_the_slack(make_producer):
+    slack = make_producer().slack
+    assert slack > 0
+    for n_refused in range(1, min(slack, 4) + 1):
+        producer, cold = make_producer(), make_producer()
+        producer.produce_chunk(PROMPT[:3], 0, need_logits=False)
+        producer.produce_each(PROMPT[3:], 3)
+        kept = len(PROMPT) - n_refused
+        assert producer.rewind_to(kept) == kept == len(held_ids(producer))
+        assert producer.rewind_to(99) == kept
+        edited = [*PROMPT[:kept], 60]
+        assert_same(producer, producer.produce_each([60], kept)[0], last_logits(cold, edited))
+        assert held_ids(producer) == edited
+
+
+@every_scoring_producer
+@pytest.mark.parametrize(("tokens", "position"), [([1], 4), ([], 3), ([10**6], 3)], ids=str)
+def test_what_scores_each_refuses_what_a_chunk_refuses(make_producer, tokens, position):
+    producer = make_producer()
+    last_logits(producer, PROMPT[:3])
+    with pytest.raises((ValueError, TurboSparkError)):
+        producer.produce_each(tokens, position)
+    assert held_ids(producer) == PROMPT[:3]
+
+
+@pytest.mark.parametrize("make_producer", ["scripted", "recurrent"], indirect=True)
+def test_what_scores_only_the_last_token_is_none_that_can_guess(make_producer):
+    producer = make_producer()
+    assert not isinstance(producer, ScoresEach) or producer.slack == 0
+
+
+def test_a_model_that_scores_only_the_last_token_has_no_slack_and_says_so():
+    runner = Runner(RecurrentModel(), KvPrefix)
+    assert runner.slack == 0
+    with pytest.raises(ValueError, match="only the last"):
+        runner.produce_each([1, 2], 0)
 
 
 # The double, as its users meet it.

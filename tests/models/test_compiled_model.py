@@ -19,10 +19,11 @@ from tiny_model import Sizes, tiny_metadata, tiny_tensors
 from turbospark_chat.models import program_runner
 from turbospark_chat.models.kernel_team import KernelTeam
 from turbospark_chat.models.kernels.layout import MAX_TOKENS
-from turbospark_chat.models.kv_cache import GROWTH_STEP
 from turbospark_chat.models.layers import Array
 from turbospark_chat.models.loader import Arithmetic, RunnableModel, load_model
-from turbospark_chat.models.packed_kv_cache import CachePart, PackedKvCache
+from turbospark_chat.models.packed_kv_cache import PackedKvCache
+from turbospark_chat.models.packed_layer import CachePart, PackedLayer
+from turbospark_chat.models.retention import GROWTH_STEP
 
 N_VOCAB = 259  # odd
 N_LAYERS = 2
@@ -178,14 +179,16 @@ def test_without_logits_the_head_is_left_out_and_the_state_is_the_same(model: Ru
 def test_the_head_is_computed_once_however_long_the_prompt(
     model: RunnableModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs: list[bool] = []
+    runs: list[int] = []
     whole = program_runner.ProgramRunner.run
 
-    def record(self: Any, *arguments: Any, n_instructions: int | None) -> None:
-        runs.append(n_instructions is None)
-        whole(self, *arguments, n_instructions=n_instructions)
+    def record(self: Any, *arguments: Any, n_instructions: int, **more: Any) -> None:
+        runs.append(n_instructions)
+        whole(self, *arguments, n_instructions=n_instructions, **more)
 
     monkeypatch.setattr(program_runner.ProgramRunner, "run", record)
+    model.forward(some_ids(1), model.make_state(), need_logits=False)
+    (without_head,) = runs
     for n_tokens, expected in (
         (1, [True]),
         (64, [True]),
@@ -195,7 +198,29 @@ def test_the_head_is_computed_once_however_long_the_prompt(
     ):
         runs.clear()
         model.forward(some_ids(n_tokens), model.make_state(), need_logits=True)
-        assert runs == expected
+        assert [n > without_head for n in runs] == expected
+
+
+@pytest.mark.parametrize("sizes", [[1], [2], [16, 1], [17], [70, 3], [1, 1, 5]], ids=str)
+def test_each_token_is_scored_as_it_is_alone(model: RunnableModel, sizes: list[int]) -> None:
+    ids, state, alone = some_ids(sum(sizes)), model.make_state(), model.make_state()
+    rows = []
+    for size in sizes:
+        scored = model.forward_each(ids[len(state) : len(state) + size], state)
+        assert scored.shape == (size, model.vocab_size)
+        rows.append(scored)
+    assert len(state) == len(ids)
+    expected = np.array([model.forward([token], alone, need_logits=True) for token in ids])
+    assert error(np.concatenate(rows), expected, np.abs(expected).max()) < BOUND
+
+
+def test_scoring_each_leaves_what_scores_the_last_as_it_was(model: RunnableModel) -> None:
+    ids = some_ids(9)
+    scored, plain = model.make_state(), model.make_state()
+    model.forward_each(ids[:8], scored)
+    model.forward(ids[:8], plain, need_logits=False)
+    found, expected = (model.forward(ids[8:], state, need_logits=True) for state in (scored, plain))
+    assert np.array_equal(found, expected)
 
 
 def test_logits_are_the_callers_own(model: RunnableModel) -> None:
@@ -216,19 +241,19 @@ class Failing:
     def __init__(self, whole: Any, n: int, error: type[BaseException]) -> None:
         self._whole, self._left, self._error = whole, n, error
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
         self._left -= 1
         if self._left < 0:
             raise self._error
-        return self._whole(*arguments)
+        return self._whole(*arguments, **named)
 
 
 FAULTS = [
     pytest.param(KernelTeam, "run", 0, KeyboardInterrupt, id="interrupt before the first pass"),
     pytest.param(KernelTeam, "run", 2, KeyboardInterrupt, id="interrupt between passes"),
-    pytest.param(PackedKvCache, "_grown", 0, MemoryError, id="no memory"),
-    pytest.param(PackedKvCache, "_grown", 5, MemoryError, id="memory for one layer"),
-    pytest.param(PackedKvCache, "_grown", 5, KeyboardInterrupt, id="interrupt while growing"),
+    pytest.param(PackedLayer, "copy", 0, MemoryError, id="no memory"),
+    pytest.param(PackedLayer, "copy", 1, MemoryError, id="memory for one layer"),
+    pytest.param(PackedLayer, "copy", 1, KeyboardInterrupt, id="interrupt while growing"),
     pytest.param(PackedKvCache, "capacity", 4, KeyboardInterrupt, id="interrupt while attaching"),
     pytest.param(PackedKvCache, "address", 9, KeyboardInterrupt, id="interrupt half attached"),
 ]
@@ -249,7 +274,7 @@ def test_after_a_fault_nothing_of_any_state_is_lost(
     other.truncate(101)
     with pytest.MonkeyPatch.context() as patch:
         failing = Failing(getattr(owner, name), n, fault)
-        patch.setattr(owner, name, lambda *arguments: failing(*arguments))
+        patch.setattr(owner, name, lambda *arguments, **named: failing(*arguments, **named))
         with pytest.raises(fault):
             model.forward(ids[GROWTH_STEP - 10 :], state, need_logits=True)
     assert (len(state), len(other)) == (GROWTH_STEP - 10, 101)

@@ -23,11 +23,11 @@ REQUIRED = {
 COUNTS = [*REQUIRED][:-1] + ["attention.head_count_kv", "attention.key_length", "rope.dimension_count"]
 
 
-def read(**changes: Any) -> ModelConfig:
+def read(architecture: str = "llama", **changes: Any) -> ModelConfig:
     """Read the required keys with `changes`, in which `__` is a dot and None removes a key."""
     keys = REQUIRED | {key.replace("__", "."): value for key, value in changes.items()}
-    metadata = {f"llama.{key}": value for key, value in keys.items() if value is not None}
-    return read_config({"general.architecture": "llama", **metadata}, PATH)
+    metadata = {f"{architecture}.{key}": value for key, value in keys.items() if value is not None}
+    return read_config({"general.architecture": architecture, **metadata}, PATH)
 
 
 def test_every_number_is_read_under_its_name() -> None:
@@ -38,17 +38,20 @@ def test_every_number_is_read_under_its_name() -> None:
         rope__freq_base=5e5,
         rope__dimension_count=8,
         attention__sliding_window=256,
+        rope__freq_base_swa=2e4,
     )
     assert config == ModelConfig(
         architecture="llama", n_layers=2, dim=32, ffn_dim=48, n_heads=4, n_kv_heads=2, head_dim=16,
-        context_length=512, norm_eps=1e-5, rope_theta=5e5, rope_dim=8, rope_scale=1.0, sliding_window=256,
+        context_length=512, norm_eps=1e-5, rope_theta=5e5, rope_dim=8, rope_scale=1.0, window_rope_theta=2e4,
+        windows=(256, 256),
     )  # fmt: skip
 
 
 def test_keys_a_file_may_leave_out_follow_from_the_others() -> None:
     config = read()
     assert (config.n_kv_heads, config.head_dim, config.rope_dim) == (4, 8, 8)
-    assert (config.rope_theta, config.rope_scale, config.sliding_window) == (10000.0, 1.0, None)
+    assert (config.rope_theta, config.rope_scale) == (10000.0, 1.0)
+    assert (config.window_rope_theta, config.windows) == (10000.0, (None, None))
 
 
 @pytest.mark.parametrize(("key_length", "head_dim"), [(128, 128), (None, 80)])
@@ -59,10 +62,44 @@ def test_head_dim_is_what_the_file_says_and_dim_by_heads_only_where_it_is_silent
     assert config.head_dim == head_dim
 
 
-def test_kv_bytes_count_keys_and_values_of_every_layer() -> None:  # G6
-    config = read(block_count=32, embedding_length=4096, attention__head_count=32, attention__head_count_kv=8)
-    assert config.head_dim == 128
-    assert config.kv_bytes(50_000, item_bytes=2) == 6_553_600_000
+L, G = 512, None  # local and global layers
+
+
+@pytest.mark.parametrize(
+    ("architecture", "n_layers", "keys", "windows"),
+    [
+        ("gemma3", 8, {}, (G,) * 8),
+        ("gemma3", 13, {"sliding_window": 512}, (L, L, L, L, L, G, L, L, L, L, L, G, L)),  # F10
+        ("gemma3", 4, {"sliding_window": 512, "sliding_window_pattern": 2}, (L, G, L, G)),
+        ("gemma3", 2, {"sliding_window": 512, "sliding_window_pattern": 1}, (G, G)),
+        ("gemma3", 2, {"sliding_window": 512, "sliding_window_pattern": 0}, (L, L)),
+        (
+            "gemma3",
+            3,
+            {"sliding_window": 512, "sliding_window_pattern": np.array([True, False, True])},
+            (L, G, L),
+        ),
+        ("llama", 3, {"sliding_window": 512}, (L, L, L)),  # as Mistral has it
+        ("llama", 3, {"sliding_window": 0}, (G, G, G)),
+        ("llama", 3, {"sliding_window_pattern": 3}, (G, G, G)),
+    ],
+)
+def test_windows_are_of_the_layers_the_file_or_else_the_architecture_says(
+    architecture: str, n_layers: int, keys: dict[str, Any], windows: tuple[int | None, ...]
+) -> None:
+    changes = {f"attention.{key}": value for key, value in keys.items()}
+    assert read(architecture, block_count=n_layers, **changes).windows == windows
+
+
+def test_a_pattern_of_another_number_of_layers_is_refused() -> None:
+    pattern = np.array([True, False, True])
+    with pytest.raises(ModelFileError, match=r"sliding_window_pattern` has 3 values, for 2 layers"):
+        read(attention__sliding_window=512, attention__sliding_window_pattern=pattern)
+
+
+def test_layers_beyond_any_model_are_refused_before_they_are_counted_out() -> None:  # 19
+    with pytest.raises(ModelFileError, match=r"`llama\.block_count` is out of range: 1073741824"):
+        read(block_count=2**30)
 
 
 @pytest.mark.parametrize("key", REQUIRED)
@@ -119,6 +156,12 @@ def test_value_that_is_not_one_number_is_refused_in_one_line(key: str, value: ob
         ({"attention__head_count": 64}, ModelFileError, "must be even and at most 1: 1"),
         ({"attention__value_length": 16}, UnsupportedModelError, "keys and values of different lengths"),
         ({"expert_count": 8}, UnsupportedModelError, "mixture-of-experts layers are not supported"),
+        (
+            {"attn_logit_softcapping": 50.0},
+            UnsupportedModelError,
+            "`llama.attn_logit_softcapping` is not",
+        ),  # F11
+        ({"final_logit_softcapping": 30.0}, UnsupportedModelError, "`llama.final_logit_softcapping` is not"),
         ({"rope__scaling__type": "yarn"}, UnsupportedModelError, "RoPE scaling `yarn` is not supported"),
         ({"rope__scaling__type": 1}, ModelFileError, "`llama.rope.scaling.type` should be a string: 1"),
     ],
@@ -160,10 +203,12 @@ VALUES = (
     | st.booleans()
     | st.text(max_size=9)
     | st.lists(st.integers(0, 9), max_size=3)
+    | st.lists(st.booleans(), max_size=3).map(np.array)
 )
 KEYS = [
     *COUNTS, "attention.layer_norm_rms_epsilon", "attention.value_length", "attention.sliding_window", "expert_count",
-    "rope.freq_base", "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear",
+    "rope.freq_base", "rope.freq_base_swa", "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear",
+    "attention.sliding_window_pattern",
 ]  # fmt: skip
 
 
@@ -176,5 +221,7 @@ def test_whatever_a_file_says_gives_usable_numbers_or_a_named_error(changes: dic
     sizes = (config.n_layers, config.dim, config.ffn_dim, config.n_heads, config.n_kv_heads, config.head_dim)
     assert all(type(size) is int and size > 0 for size in sizes)
     assert config.norm_eps > 0
-    assert config.rope_theta >= 1
+    assert min(config.rope_theta, config.window_rope_theta) >= 1
+    assert len(config.windows) == config.n_layers
+    assert all(window is None or window > 0 for window in config.windows)
     assert config.rope_scale >= 1

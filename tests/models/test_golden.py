@@ -1,7 +1,7 @@
-"""The default model's real weights, in both arithmetics, against recorded numbers of another engine."""
+"""The real weights of every catalogue model, in both arithmetics, against recorded numbers of another engine."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
@@ -35,18 +35,47 @@ class Row:
     greedy_text: str
 
 
-ROWS = [
-    pytest.param(Row(**row), id=row["text"][:24])
-    for row in json.loads((Path(__file__).parents[1] / "golden" / "logits_smollm2.json").read_text())
-]
-SHORT_ROWS = [param for param in ROWS if len(param.values[0].ids) < 100]  # type: ignore[union-attr]
+def rows_of(model: str) -> list[Row]:
+    path = Path(__file__).parents[1] / "golden" / f"logits_{model}.json"
+    return [Row(**row) for row in json.loads(path.read_text())]
 
 
-@pytest.fixture(scope="module", params=["numpy", "compiled"])
-def loaded(request: pytest.FixtureRequest, smollm2_path: Path, compiled: Arithmetic) -> LoadedModel:
-    arithmetic = {"numpy": Arithmetic(), "compiled": compiled}[request.param]
-    model = load_model(smollm2_path, available_bytes=2**40, arithmetic=arithmetic)
-    assert model.model.arithmetic.startswith(request.param)
+ROWS = {model: rows_of(model) for model in ("smollm2", "gemma3")}
+MODELS = [(model, arithmetic) for model in ROWS for arithmetic in ("numpy", "compiled")]
+
+
+def rows(is_wanted: Callable[[Row], bool] = lambda row: True) -> pytest.MarkDecorator:
+    """Parametrize a test by each model in each arithmetic, and the rows recorded of it."""
+    params = [
+        pytest.param(which, row, id=f"{'-'.join(which)}-{row.text[:24]}")
+        for which in MODELS
+        for row in ROWS[which[0]]
+        if is_wanted(row)
+    ]
+    return pytest.mark.parametrize(("loaded", "row"), params, indirect=["loaded"])
+
+
+def is_short(row: Row) -> bool:
+    return len(row.ids) < 100
+
+
+@pytest.fixture(scope="module")
+def opened() -> dict[tuple[str, str], LoadedModel]:
+    """Return the models loaded so far: each once, though its rows are parameters of their own."""
+    return {}
+
+
+@pytest.fixture
+def loaded(
+    request: pytest.FixtureRequest, compiled: Arithmetic, opened: dict[tuple[str, str], LoadedModel]
+) -> LoadedModel:
+    name, arithmetic = request.param
+    if request.param not in opened:
+        path = request.getfixturevalue(f"{name}_path")
+        choice = {"numpy": Arithmetic(), "compiled": compiled}[arithmetic]
+        opened[request.param] = load_model(path, available_bytes=2**40, arithmetic=choice)
+    model = opened[request.param]
+    assert model.model.arithmetic.startswith(arithmetic)
     return model
 
 
@@ -72,13 +101,14 @@ def check_last_logits(logits: NDArray[np.float32] | None, row: Row) -> None:
     assert float(logits.std()) == pytest.approx(row.logit_std, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("row", ROWS)
+@rows()
 def test_text_gives_the_ids(row: Row, loaded: LoadedModel) -> None:
-    assert loaded.tokenizer.encode(row.text, parse_special=True) == row.ids
+    encoded = loaded.tokenizer.encode(row.text, parse_special=True)
+    assert loaded.tokenizer.with_bos(encoded) == row.ids
 
 
 @pytest.mark.parametrize("sizes", [[1000], [7, 20, 100, 1000]], ids=["one chunk", "several chunks"])
-@pytest.mark.parametrize("row", ROWS)
+@rows()
 def test_prompt_in_chunks_gives_the_logits(row: Row, sizes: list[int], runner: Runner[KvPrefix, Any]) -> None:
     logits = None
     for position, chunk in chunks(row.ids, iter(sizes)):
@@ -87,7 +117,7 @@ def test_prompt_in_chunks_gives_the_logits(row: Row, sizes: list[int], runner: R
     check_last_logits(logits, row)
 
 
-@pytest.mark.parametrize("row", SHORT_ROWS)
+@rows(is_short)
 def test_prompt_token_by_token_gives_the_logits_at_every_position(
     row: Row, runner: Runner[KvPrefix, Any]
 ) -> None:
@@ -101,14 +131,14 @@ def test_prompt_token_by_token_gives_the_logits_at_every_position(
     assert np.mean(surprises) == pytest.approx(row.mean_nll, abs=TOLERANCE)
 
 
-def test_long_prompt_ending_token_by_token_gives_the_logits(runner: Runner[KvPrefix, Any]) -> None:
-    row = max((param.values[0] for param in ROWS), key=lambda row: len(row.ids))
+@rows(lambda row: not is_short(row))
+def test_long_prompt_ending_token_by_token_gives_the_logits(row: Row, runner: Runner[KvPrefix, Any]) -> None:
     for position, chunk in chunks(row.ids, chain([len(row.ids) - 20], repeat(1))):
         logits = runner.produce_chunk(chunk, position, need_logits=True)
     check_last_logits(logits, row)
 
 
-@pytest.mark.parametrize("row", ROWS)
+@rows()
 def test_greedy_decoding_gives_the_ids(row: Row, runner: Runner[KvPrefix, Any], loaded: LoadedModel) -> None:
     logits = runner.produce_chunk(row.ids, 0, need_logits=True)
     assert logits is not None

@@ -58,6 +58,22 @@ def test_swiglu_of_extreme_values_is_its_limit_and_warns_of_nothing(gate: float)
     assert y[0, 0] == pytest.approx(max(gate, 0.0), abs=1e-30)
 
 
+def test_geglu_of_moderate_values_is_nearly_gelu_times_up() -> None:
+    gate, up = [-2.0, -0.3, 0.0, 1.5], [3.0, -7.0, 5.0, -1.0]
+    y = layers.geglu(one_row(gate), one_row(up))[0]
+    exact = [g * (1 + math.erf(g / math.sqrt(2))) / 2 * u for g, u in zip(gate, up, strict=True)]
+    assert y == pytest.approx(exact, abs=2e-3)
+    assert y[3] == pytest.approx(
+        -1.3995715769802, rel=1e-6
+    )  # by the approximation with tanh; the exact is 1.3998
+
+
+@pytest.mark.parametrize("gate", [-3e38, -1000.0, -10.0, 10.0, 1000.0, 3e38])
+def test_geglu_of_extreme_values_is_its_limit_and_warns_of_nothing(gate: float) -> None:
+    y = layers.geglu(one_row([gate]), one_row([1.0]))
+    assert y[0, 0] == pytest.approx(max(gate, 0.0), abs=1e-30)
+
+
 # --- rotary positions ---
 
 
@@ -153,7 +169,9 @@ def test_divisors_of_llama3_are_those_a_file_holds() -> None:  # F8
 # --- attention ---
 
 
-def naive_attention(q: layers.Array, k: layers.Array, v: layers.Array, position: int) -> Doubles:
+def naive_attention(
+    q: layers.Array, k: layers.Array, v: layers.Array, position: int, window: int | None
+) -> Doubles:
     """One token, one head, one earlier position at a time, in double precision."""
     n_tokens, n_heads, head_dim = q.shape
     group = n_heads // len(k)
@@ -162,11 +180,12 @@ def naive_attention(q: layers.Array, k: layers.Array, v: layers.Array, position:
         for head in range(n_heads):
             keys, values = k[head // group].astype(float), v[head // group].astype(float)
             query = q[token, head].astype(float)
-            seen = range(position + token + 1)
+            end = position + token + 1
+            seen = range(0 if window is None else max(0, end - window), end)
             scores = [float(query @ keys[at]) / math.sqrt(head_dim) for at in seen]
             shares = [math.exp(score - max(scores)) for score in scores]
-            for at in seen:
-                result[token, head] += shares[at] / sum(shares) * values[at]
+            for at, share in zip(seen, shares, strict=True):
+                result[token, head] += share / sum(shares) * values[at]
     return result.reshape(n_tokens, -1)
 
 
@@ -176,18 +195,25 @@ def naive_attention(q: layers.Array, k: layers.Array, v: layers.Array, position:
     n_kv_heads=st.sampled_from([1, 2, 3]),
     group=st.sampled_from([1, 2, 4]),
     head_dim=st.sampled_from([2, 5, 16]),
+    window=st.none() | st.integers(1, 16),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_attention_equals_the_naive_loop(
-    n_tokens: int, position: int, n_kv_heads: int, group: int, head_dim: int, seed: int
+    n_tokens: int,
+    position: int,
+    n_kv_heads: int,
+    group: int,
+    head_dim: int,
+    window: int | None,
+    seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
     length = position + n_tokens
     q = random(rng, n_tokens, n_kv_heads * group, head_dim)
     k, v = random(rng, n_kv_heads, length, head_dim), random(rng, n_kv_heads, length, head_dim)
-    mixed = layers.attention(q, k, v, position)
+    mixed = layers.attention(q, k, v, position, window=window)
     assert mixed.shape == (n_tokens, n_kv_heads * group * head_dim)
-    assert mixed == pytest.approx(naive_attention(q, k, v, position), abs=1e-5)
+    assert mixed == pytest.approx(naive_attention(q, k, v, position, window), abs=1e-5)
 
 
 def test_scores_are_scaled_by_the_length_of_a_head() -> None:  # F6

@@ -1,6 +1,7 @@
 """A whole model file: what is gathered from it, what computes it, and what is refused before a weight is loaded."""
 
 import os
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from turbospark_chat.errors import (
     MemoryOverflowError,
     ModelFileError,
     ModelWarning,
+    SettingError,
     UnsupportedModelError,
 )
 from turbospark_chat.models import loader, vocabulary_cache
@@ -41,6 +43,7 @@ from turbospark_chat.models.loader import (
     weight_bytes,
     why_not_compiled,
 )
+from turbospark_chat.models.retention import GROWTH_STEP
 from turbospark_chat.models.vocabulary_cache import VocabularyCache
 
 PLENTY = 10**9
@@ -68,7 +71,7 @@ def described(path: Path, arithmetic: Arithmetic) -> tuple[str, int, int, str | 
     with GgufFile.open(path) as file:
         config = read_supported(file)[0]
         takes = footprint(file, config, arithmetic)
-        return takes.arithmetic, takes.weight_bytes, takes.position_bytes, why_not_compiled(file, config)
+        return takes.arithmetic, takes.weight_bytes, takes.row_bytes, why_not_compiled(file, config)
 
 
 def test_a_file_gives_model_tokenizer_stop_ids_and_template(tmp_path: Path) -> None:
@@ -77,7 +80,7 @@ def test_a_file_gives_model_tokenizer_stop_ids_and_template(tmp_path: Path) -> N
     assert loaded.model.vocab_size == loaded.tokenizer.n_tokens == N_TOKENS
     assert {loaded.tokenizer.spelling(token_id) for token_id in loaded.stop_ids.all} == {CONTROLS[1]}
     assert loaded.template == CHATML
-    assert loaded.context_length == 512
+    assert loaded.config.context_length == 512
     assert loaded.kv_bytes(10) == 2 * 2 * 2 * 8 * 10 * 4  # both, layers, heads, head_dim, positions, float32
 
 
@@ -88,11 +91,7 @@ def test_a_file_gives_model_tokenizer_stop_ids_and_template(tmp_path: Path) -> N
 def test_every_architecture_loads_and_runs_in_both_arithmetics_with_the_same_logits(
     name: str, both: Both, tmp_path: Path
 ) -> None:
-    metadata = {
-        key.replace("llama.", f"{name}.", 1): value
-        for key, value in tiny_metadata(sizes=COMPILED_SIZES).items()
-    } | {"general.architecture": name}
-    path = write_gguf(tmp_path / "tiny.gguf", metadata, tiny_tensors(N_TOKENS, sizes=COMPILED_SIZES))
+    path = write_tiny_model(tmp_path / "tiny.gguf", sizes=COMPILED_SIZES, architecture=name)
     logits = {}
     for arithmetic, choice in both.items():
         model = load_model(path, available_bytes=PLENTY, arithmetic=choice).model
@@ -133,13 +132,13 @@ def test_a_file_that_kernels_do_not_take_runs_in_numpy_and_is_described_so_befor
 ) -> None:
     path = write_tiny_model(tmp_path / "tiny.gguf", sizes=sizes)
     loaded = load_model(path, available_bytes=PLENTY, arithmetic=compiled)
-    arithmetic, n_bytes, position_bytes, why_not = described(path, compiled)
+    arithmetic, n_bytes, row_bytes, why_not = described(path, compiled)
     assert why_not == reason
     assert loaded.model.arithmetic == ("numpy, float32" if reason else "compiled, 2 threads")
     assert arithmetic == (
         f"numpy, in float32: {reason}" if reason else "compiled, on the weights as they are"
     )
-    assert position_bytes == loaded.model.position_bytes == loaded.kv_bytes(1)
+    assert row_bytes == loaded.model.row_bytes == loaded.kv_bytes(1) // sizes["layers"]
     if reason is None:
         assert n_bytes == path.stat().st_size
     assert described(path, Arithmetic())[0] == "numpy, in float32: as asked"
@@ -208,16 +207,61 @@ def test_a_file_without_a_template_has_none(tmp_path: Path) -> None:
     assert load_model(path, available_bytes=PLENTY).template is None
 
 
-@pytest.mark.parametrize("window", [512, 4096, None])
-def test_a_window_that_covers_the_context_changes_nothing(window: int | None, tmp_path: Path) -> None:
-    path = write_tiny_model(tmp_path / "tiny.gguf", llama__attention__sliding_window=window)
-    assert load_model(path, available_bytes=PLENTY).context_length == 512
+def last_logits(loaded: LoadedModel, n_tokens: int) -> Any:
+    token_ids = np.random.default_rng(1).integers(0, N_TOKENS, n_tokens).tolist()
+    return loaded.model.forward(token_ids, loaded.model.make_state(), need_logits=True)
 
 
-def test_a_shorter_window_limits_the_context_and_says_so(tmp_path: Path) -> None:
-    path = write_tiny_model(tmp_path / "tiny.gguf", llama__attention__sliding_window=128)
-    with pytest.warns(ModelWarning, match="limited to the model's sliding window of 128 positions"):
-        assert load_model(path, available_bytes=PLENTY).context_length == 128
+def test_a_window_of_a_llama_changes_what_is_past_it_alone(tmp_path: Path) -> None:
+    logits: dict[int | None, list[Any]] = {}
+    for window in (None, 48):
+        path = write_tiny_model(tmp_path / "tiny.gguf", llama__attention__sliding_window=window)
+        loaded = load_model(path, available_bytes=PLENTY)
+        assert loaded.config.context_length == 512
+        logits[window] = [last_logits(loaded, n_tokens) for n_tokens in (48, 60)]
+    assert logits[48][0] == pytest.approx(logits[None][0], abs=1e-5)
+    assert np.abs(logits[48][1] - logits[None][1]).max() > 0.01
+
+
+@pytest.mark.parametrize("name", ["numpy", "compiled"])
+def test_slack_is_what_is_asked_for_where_there_is_a_window(name: str, both: Both, tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "tiny.gguf", sizes=COMPILED_SIZES, architecture="gemma3")
+    loaded = load_model(path, available_bytes=PLENTY, arithmetic=both[name], window_slack=70)
+    assert loaded.model.arithmetic.startswith(name)
+    assert (loaded.model.make_state().slack, loaded.window_slack) == (70, 70)
+    plain = load_model(write_tiny_model(tmp_path / "plain.gguf"), available_bytes=PLENTY, window_slack=70)
+    assert plain.model.make_state().slack == sys.maxsize
+
+
+def test_slack_below_0_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="window_slack is -1: give a whole number, 0 or more"):
+        load_model(write_tiny_model(tmp_path / "tiny.gguf"), available_bytes=PLENTY, window_slack=-1)
+
+
+@pytest.mark.parametrize("name", ["numpy", "compiled"])
+def test_a_cache_with_windows_stays_within_what_was_said_of_it(
+    name: str, both: Both, tmp_path: Path
+) -> None:  # G6
+    sizes = {**COMPILED_SIZES, "layers": 6}
+    path = write_tiny_model(
+        tmp_path / "tiny.gguf",
+        sizes=sizes,
+        architecture="gemma3",
+        context_length=4096,
+        gemma3__attention__sliding_window_pattern=6,
+    )
+    loaded = load_model(path, available_bytes=PLENTY, arithmetic=both[name], window_slack=70)
+    row_bytes, state = loaded.model.row_bytes, loaded.model.make_state()
+    for _ in range(12):
+        loaded.model.forward([1, 2, 3] * 20, state, need_logits=False)
+        state.mark()
+    n_started = row_bytes * sizes["layers"] * 2 * GROWTH_STEP  # the room of steps that are not full
+    assert loaded.kv_bytes(720) < state.n_bytes + n_started
+    assert state.n_bytes < loaded.kv_bytes(720) + n_started
+    window_rows = 24 + 70 + GROWTH_STEP + 4 * 23
+    assert loaded.kv_bytes(4096) == row_bytes * (4096 + 5 * window_rows)
+    assert loaded.kv_bytes(20) == row_bytes * (20 + 5 * (20 + 4 * 20))
+    assert loaded.largest_layer_bytes(4096) == row_bytes * 4096
 
 
 def test_an_embedding_may_have_more_rows_than_the_tokenizer_has_ids(tmp_path: Path) -> None:  # B4
@@ -234,7 +278,7 @@ def test_an_embedding_may_not_have_fewer_rows(tmp_path: Path) -> None:
     ("changes", "error", "problem"),
     [
         ({"general__architecture": "mamba"}, UnsupportedModelError, "architecture `mamba` is not supported"),
-        ({"general__architecture": "qwen2"}, UnsupportedModelError, r"\(supported: llama\)"),
+        ({"general__architecture": "qwen2"}, UnsupportedModelError, r"\(supported: llama, gemma3\)"),
         ({"general__architecture": None}, ModelFileError, "lacks `general.architecture`"),
         ({"llama__expert_count": 8}, UnsupportedModelError, "mixture-of-experts"),
         ({"llama__rope__scaling__type": "longrope"}, UnsupportedModelError, "`longrope` is not supported"),
@@ -340,6 +384,6 @@ def test_the_default_models_numbers(smollm2_path: Path, compiled: Arithmetic) ->
     config = loaded.config
     assert loaded.model.arithmetic == "compiled, 2 threads"
     assert (config.n_layers, config.n_heads, config.n_kv_heads, config.head_dim) == (30, 9, 3, 64)
-    assert (loaded.context_length, loaded.kv_bytes(1)) == (8192, 30 * 2 * 3 * (64 * 2 + 4))
+    assert (config.context_length, loaded.kv_bytes(1)) == (8192, 30 * 2 * 3 * (64 * 2 + 4))
     assert loaded.model.vocab_size == loaded.tokenizer.n_tokens == 49152
     assert "<|im_end|>" in {loaded.tokenizer.spelling(token_id) for token_id in loaded.stop_ids.end_of_turn}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from turbospark_chat.models.instruction import Buffer, CacheSlot, Capacity, Chunks, Instruction, Operand
 from turbospark_chat.models.kernels.layout import MAX_TOKENS
-from turbospark_chat.models.packed_kv_cache import CachePart
+from turbospark_chat.models.packed_layer import CachePart
 from turbospark_chat.models.placement import ALIGNMENT, find_waits, place_buffers
 
 Slots = st.builds(CacheSlot, st.integers(0, 1), st.sampled_from(CachePart))
@@ -52,7 +52,7 @@ def test_buffers_needed_at_the_same_time_lie_apart(program: list[Instruction], d
             uses.setdefault(buffer, []).append(index)
     keep = data.draw(st.sampled_from(list(uses)))
     uses[keep].append(len(program))
-    offsets, size = place_buffers(program, keep=keep)
+    offsets, size = place_buffers(program, keep=[keep])
     assert offsets.keys() == uses.keys()
     for buffer, offset in offsets.items():
         assert offset % ALIGNMENT == 0
@@ -66,7 +66,7 @@ def test_buffers_needed_at_the_same_time_lie_apart(program: list[Instruction], d
 def test_an_instruction_waits_for_what_it_depends_on_and_for_nothing_else(program: list[Instruction]) -> None:
     last = program[-1]
     keep = next(iter(buffers_of(last.operands) or buffers_of(program[0].operands)))
-    offsets, _ = place_buffers(program, keep=keep)
+    offsets, _ = place_buffers(program, keep=[keep])
     waits = find_waits(program, offsets)
 
     def depends(later: Instruction, earlier: Instruction) -> bool:
@@ -94,7 +94,7 @@ def chain(length: int) -> tuple[list[Instruction], Buffer]:
 def test_a_chain_of_any_length_takes_two_places() -> None:
     for length in (1, 2, 30):
         program, last = chain(length)
-        assert place_buffers(program, keep=last)[1] == 2 * 10 * MAX_TOKENS
+        assert place_buffers(program, keep=[last])[1] == 2 * 10 * MAX_TOKENS
 
 
 def test_a_gap_is_filled_by_what_fits_it() -> None:
@@ -108,7 +108,7 @@ def test_a_gap_is_filled_by_what_fits_it() -> None:
         instruction([other, after], [small]),
         instruction([other, after, small], [tiny]),
     ]
-    offsets, _ = place_buffers(program, keep=tiny)
+    offsets, _ = place_buffers(program, keep=[tiny])
     assert offsets[other] == 112  # after the aligned end of the first
     assert offsets[after] == 0
     assert offsets[small] == 64  # between the two, where 48 are left
@@ -123,5 +123,5 @@ def test_branches_that_do_not_touch_each_other_do_not_wait() -> None:
         instruction([x], [z]),
         instruction([y, z], [total]),
     ]
-    offsets, _ = place_buffers(program, keep=total)
+    offsets, _ = place_buffers(program, keep=[total])
     assert find_waits(program, offsets) == [0, 1, 0, 1]

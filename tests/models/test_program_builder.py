@@ -9,7 +9,7 @@ from kernel_harness import f32_weight, random_rows
 
 from turbospark_chat.models.instruction import Buffer, CacheSlot, Capacity
 from turbospark_chat.models.kernels.layout import MAX_TOKENS, Field
-from turbospark_chat.models.packed_kv_cache import CachePart
+from turbospark_chat.models.packed_layer import CachePart
 from turbospark_chat.models.program import Program
 from turbospark_chat.models.program_builder import ProgramBuilder
 from turbospark_chat.models.quants import GgmlType
@@ -19,7 +19,9 @@ EPS = 1e-5
 
 
 def new_builder(*, n_heads: int = 4, n_kv_heads: int = 2) -> ProgramBuilder:
-    return ProgramBuilder(n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=16, rope_dim=16)
+    return ProgramBuilder(
+        n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=16, rope_dim=16, windows=[None] * 20
+    )
 
 
 def by_name(name: str) -> int:
@@ -91,6 +93,18 @@ def test_what_follows_the_last_token_is_one_tokens_work_in_every_run() -> None:
     assert np.array_equal(heads[:, Field.CHUNKS_ONE], heads[:, Field.CHUNKS_MANY])
     assert not heads[:, Field.CHUNKS_MANY_GROUP].any()
     assert program.output.shape == (9,)
+
+
+def test_a_head_that_scores_each_token_is_of_as_many_as_are_fed_and_its_result_is_kept() -> None:
+    builder = new_builder()
+    x, table = builder.embed(f32_weight(random_rows(4, 64))), f32_weight(random_rows(9, 64))
+    one = builder.linear(builder.last(x), table, None)
+    builder.score_each()
+    each = builder.linear(builder.last(x), table, None)
+    program = builder.finish(by_name, one, each)
+    assert program.code[:, Field.IS_SINGLE].tolist() == [0, 1, 1, 0]
+    assert [output.shape for output in program.outputs] == [(9,), (9 * MAX_TOKENS,)]
+    assert not np.shares_memory(*program.outputs)
 
 
 def model_like(builder: ProgramBuilder, n_layers: int) -> Buffer:

@@ -11,24 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import HashModel, HashState, RecurrentModel, hash_runner
+from fakes import HashModel, RecurrentModel, RecurrentState, hash_runner
+from fed_runner import MakeModel, check_agreement, continued, feed, reply, run
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tiny_model import COMPILED_SIZES, COMPILED_TOLERANCE, SIZES, load_tiny_model, write_tiny_model
 
 from turbospark_chat.engine.kv_prefix import KvPrefix
 from turbospark_chat.engine.producer import LogitProducer, ScriptedProducer
-from turbospark_chat.engine.session_pool import SessionPool
 from turbospark_chat.errors import TokenIdError
-from turbospark_chat.models import kv_cache
 from turbospark_chat.models.kv_cache import KvCache
 from turbospark_chat.models.loader import Arithmetic, RunnableModel
 from turbospark_chat.models.packed_kv_cache import PackedKvCache
 from turbospark_chat.models.runner import Runner
 
-AnyRunner = Runner[KvPrefix, Any]
-MakeModel = Callable[[], Any]
 Close = Callable[[Any], Any]  # logits to what equals them, however the ids before were cut into chunks
 
 
@@ -43,60 +39,29 @@ def llamas(tmp_path_factory: pytest.TempPathFactory, compiled: Arithmetic) -> di
     return models
 
 
-@pytest.fixture(scope="module", params=["hash", "ring", "recurrent", "numpy", "compiled"])
+MADE_UP: dict[str, MakeModel] = {
+    "full": HashModel,
+    "ring": partial(HashModel, window=4),
+    "recurrent": RecurrentModel,
+    "marked": partial(RecurrentModel, marks=True),
+    "checkpoints": partial(RecurrentModel, every=3),
+}
+
+
+@pytest.fixture(scope="module", params=[*MADE_UP, "numpy", "compiled"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Each kind of model: full attention, a window in a ring, recurrent, and a real one in both arithmetics."""
+    """Each kind of model: full attention, a window in a ring, recurrent ones, and a real one in both arithmetics."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def make_model(kind: str, llamas: dict[str, RunnableModel]) -> MakeModel:
-    makers: dict[str, MakeModel] = {
-        "hash": HashModel,
-        "ring": partial(HashModel, window=4),
-        "recurrent": RecurrentModel,
-    }
-    return makers.get(kind) or partial(llamas.__getitem__, kind)
+    return MADE_UP.get(kind) or partial(llamas.__getitem__, kind)
 
 
 @pytest.fixture(scope="module")
 def close(kind: str) -> Close:
     return partial(pytest.approx, abs=COMPILED_TOLERANCE if kind == "compiled" else 1e-4)
-
-
-def run(model: Any, *, slots: int | None = None) -> AnyRunner:
-    return Runner(model, KvPrefix, pool=None if slots is None else SessionPool(slots))
-
-
-def feed(runner: AnyRunner, ids: Sequence[int], position: int = 0) -> NDArray[np.float32]:
-    logits = runner.produce_chunk(ids, position, need_logits=True)
-    assert logits is not None
-    return logits
-
-
-def continued(runner: AnyRunner, prompt_ids: Sequence[int]) -> NDArray[np.float32]:
-    """Bring a prompt in as the engine does, from what the runner holds of it."""
-    kept = runner.try_reuse_prefix(prompt_ids)
-    check_agreement(runner, kept)
-    logits = feed(runner, prompt_ids[kept:], kept)
-    check_agreement(runner, len(prompt_ids))
-    assert runner.record.ids == tuple(prompt_ids)
-    return logits
-
-
-def reply(runner: AnyRunner, prompt_ids: Sequence[int], n_new: int = 3) -> list[int]:
-    """Serve a prompt greedily; every id of the reply is fed."""
-    logits = continued(runner, prompt_ids)
-    ids: list[int] = []
-    for position in range(len(prompt_ids), len(prompt_ids) + n_new):
-        ids.append(int(np.argmax(logits)))
-        logits = runner.produce(ids[-1], position)
-        check_agreement(runner, position + 1)
-    return ids
-
-
-def check_agreement(runner: AnyRunner, length: int) -> None:
-    assert (len(runner.record), len(runner.state)) == (length, length)
 
 
 def test_producers_have_the_protocols_members() -> None:
@@ -156,8 +121,10 @@ def test_feeding_at_an_earlier_position_cuts_first_or_refuses(
     try:
         logits = feed(runner, tail, at)
     except ValueError as error:  # a ring or a recurrent state
-        assert f"cannot go back to {at}" in str(error)
-        check_agreement(runner, 0)
+        left = len(runner.record)
+        assert f"cannot go back to {at}: it is left with {left}" in str(error)
+        check_agreement(runner, left)
+        assert left < at
         return
     assert logits == close(feed(run(make_model()), ids[:at] + tail))
     check_agreement(runner, at + len(tail))
@@ -211,10 +178,29 @@ def test_reset_empties_record_and_state(make_model: MakeModel, close: Close) -> 
 # --- reuse ---
 
 
-def test_the_same_prompt_again_evaluates_one_token() -> None:  # 2
-    for prompt_ids in ([5, 11, 23, 42], [5]):
-        runner, model = hash_runner()
-        first = continued(runner, prompt_ids)
+@pytest.mark.parametrize("n_fed_at_once", [1, 3, 64])
+@pytest.mark.parametrize(
+    ("make", "prompt_ids"),
+    [
+        pytest.param(HashModel, [5, 11, 23, 42], id="2-full"),
+        pytest.param(HashModel, [5], id="2-one-id"),
+        pytest.param(partial(HashModel, window=2), [5, 11, 23, 42], id="2-wrapped-ring"),
+        pytest.param(partial(HashModel, window=4), range(10, 22), id="A8-wrapped-ring"),
+        pytest.param(partial(RecurrentModel, marks=True), [5, 11, 23, 42], id="2-recurrent-with-marks"),
+        pytest.param(partial(RecurrentModel, marks=True), [5], id="2-recurrent-one-id"),
+    ],
+)
+def test_the_same_prompt_again_evaluates_one_token(
+    make: MakeModel, prompt_ids: Sequence[int], n_fed_at_once: int
+) -> None:
+    model = make()
+    runner = run(model)
+    runner.try_reuse_prefix(prompt_ids)
+    for position in range(0, len(prompt_ids), n_fed_at_once):
+        chunk = prompt_ids[position : position + n_fed_at_once]
+        is_last = position + len(chunk) == len(prompt_ids)
+        first = runner.produce_chunk(chunk, position, need_logits=is_last)
+    for _ in range(2):
         model.evaluated = 0
         assert np.array_equal(continued(runner, prompt_ids), first)
         assert model.evaluated == 1
@@ -235,15 +221,6 @@ def test_prompts_that_share_only_bos_keep_it(make_model: MakeModel, close: Close
     feed(runner, [1, 10, 11])
     logits = continued(runner, [1, 20, 21])
     assert logits == close(feed(run(make_model()), [1, 20, 21]))
-
-
-def test_a_ring_that_still_holds_the_window_evaluates_one_token() -> None:  # A8
-    runner, model = hash_runner(window=4)
-    prompt_ids = list(range(10, 22))
-    first = continued(runner, prompt_ids)
-    model.evaluated = 0
-    assert np.array_equal(continued(runner, prompt_ids), first)
-    assert model.evaluated == 1
 
 
 def test_a_ring_that_has_overwritten_the_window_starts_again() -> None:  # 5
@@ -274,19 +251,83 @@ def test_a_recurrent_state_is_kept_whole_or_not_at_all(
     assert next_id is None or (runner.state.value, int(np.argmax(logits))) == (5918, next_id)
 
 
+def test_a_rewind_goes_back_to_the_newest_checkpoint_before_it() -> None:  # 6
+    model = RecurrentModel(every=2)
+    runner = run(model)
+    feed(runner, [5, 11, 23, 42])
+    assert (runner.state.value, runner.state.checkpoints.lengths) == (3809, (2, 4))
+    for _ in range(2):  # what is generated in between leaves the checkpoint as it was
+        model.evaluated = 0
+        assert runner.try_reuse_prefix([5, 11, 9]) == 2
+        assert (int(np.argmax(feed(runner, [9], 2))), runner.state.value, model.evaluated) == (1, 5918, 1)
+        for position in range(3, 9):
+            runner.produce(position, position)
+
+
+def test_a_state_without_slack_is_marked_where_a_prompt_joins_it_and_before_its_last_token() -> None:
+    runner = run(RecurrentModel(marks=True))
+
+    def marks() -> tuple[int, ...]:
+        return runner.state.checkpoints.lengths
+
+    reply(runner, [5, 11, 23, 42], n_new=5)
+    assert marks() == (3,)  # a reply's tokens are not marked
+    prompt_ids = [*runner.record.ids, 7, 8, 9]
+    reply(runner, prompt_ids, n_new=2)
+    assert marks() == (3, 9, 11)
+    assert runner.try_reuse_prefix([*runner.record.ids, 60, 61]) == 14
+    runner.produce_chunk([60, 61], 14, need_logits=False)  # no prompt's end
+    assert marks() == (3, 9, 11, 14)
+
+
+def test_a_retry_costs_one_token_after_any_reply() -> None:
+    for model in (HashModel(), RecurrentModel(marks=True)):
+        runner = run(model)
+        said = reply(runner, [5, 11, 23, 42], n_new=20)
+        model.evaluated = 0
+        assert reply(runner, [5, 11, 23, 42], n_new=20) == said
+        assert model.evaluated == 1 + 20
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_several_tokens_scored_at_once_are_scored_as_one_by_one_and_can_be_taken_back(at: int) -> None:
+    each, single = hash_runner()[0], hash_runner()[0]
+    for runner in (each, single):
+        feed(runner, [5, 11])
+    ids = [23, 42, 7, 8]
+    expected = [single.produce(token, position) for position, token in enumerate(ids, start=2)]
+    assert np.array_equal(each.produce_each(ids, 2), expected)
+    check_agreement(each, 6)
+    assert each.rewind_to(2 + at) == 2 + at
+    assert each.record.ids == (5, 11, *ids[:at])
+    assert np.array_equal(feed(each, [9], 2 + at), feed(single, [9], 2 + at))
+
+
+def test_a_model_that_scores_only_the_last_token_says_so() -> None:
+    runner = run(RecurrentModel())
+    feed(runner, [5, 11])
+    assert (runner.slack, hash_runner()[0].slack, hash_runner(window=4)[0].slack) == (0, sys.maxsize, 1)
+    with pytest.raises(ValueError, match="only the last of several tokens"):
+        runner.produce_each([23, 42], 2)
+    check_agreement(runner, 2)
+
+
 @pytest.mark.parametrize(("name", "kind_of_cache"), [("numpy", KvCache), ("compiled", PackedKvCache)])
 def test_second_turn_allocates_no_cache(
-    name: str, kind_of_cache: type, llamas: dict[str, RunnableModel], monkeypatch: pytest.MonkeyPatch
+    name: str, kind_of_cache: type, llamas: dict[str, RunnableModel]
 ) -> None:  # T60
     runner = run(llamas[name])
     feed(runner, list(range(100)))
     assert type(runner.state) is kind_of_cache
-    n_bytes = runner.state.n_bytes
-    # The only ways to new arrays.
-    monkeypatch.setattr(kv_cache, "_grown", None)
-    monkeypatch.setattr(PackedKvCache, "_grown", None)
+
+    def room() -> tuple[int, dict[str, int]]:
+        """Return the cache's bytes and where its arrays begin."""
+        arrays = runner.state.export().items()
+        return runner.state.n_bytes, {array_name: array.ctypes.data for array_name, array in arrays}
+
+    before = room()
     continued(runner, [*range(60), *range(150, 250)])
-    assert runner.state.n_bytes == n_bytes
+    assert room() == before
 
 
 # --- faults ---
@@ -320,11 +361,70 @@ def test_a_fault_inside_a_pass_leaves_record_and_state_agreeing(
     assert int(np.argmax(continued(runner, prompt_ids))) == 37
 
 
+@pytest.mark.parametrize("boundary", ["before a chunk", "after its commit"])
+@pytest.mark.parametrize(("nth_pass", "left"), [(1, 0), (2, 3)])
+def test_a_fault_before_or_after_the_mark_leaves_what_came_before_it(
+    boundary: str, nth_pass: int, left: int
+) -> None:  # 3
+    model = RecurrentModel(marks=True)
+    runner, passed = run(model), 0
+
+    def interrupt(name: str) -> None:
+        nonlocal passed
+        passed += name == boundary
+        if name == boundary and passed == nth_pass:
+            raise KeyboardInterrupt
+
+    model.on_boundary = interrupt
+    runner.try_reuse_prefix([5, 11, 23, 42])
+    with pytest.raises(KeyboardInterrupt):
+        feed(runner, [5, 11, 23, 42])
+    check_agreement(runner, left)
+    assert runner.record.ids == (5, 11, 23)[:left]
+    model.evaluated = 0
+    assert reply(runner, [5, 11, 23, 42]) == reply(run(RecurrentModel()), [5, 11, 23, 42])
+    assert model.evaluated == 4 - left + 3
+
+
+def test_a_mark_that_cannot_be_made_leaves_record_and_state_agreeing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mark(state: object) -> None:
+        raise MemoryError
+
+    runner = run(RecurrentModel())
+    runner.try_reuse_prefix([5, 11, 23, 42])
+    with monkeypatch.context() as patched:
+        patched.setattr(RecurrentState, "mark", mark)
+        with pytest.raises(MemoryError):
+            feed(runner, [5, 11, 23, 42])
+        check_agreement(runner, 3)
+        with pytest.raises(MemoryError):
+            runner.try_reuse_prefix([5, 11, 23, 9])
+        check_agreement(runner, 3)
+    assert reply(runner, [5, 11, 23, 9]) == reply(run(RecurrentModel()), [5, 11, 23, 9])
+
+
+@pytest.mark.parametrize("boundary", ["before a chunk", "after its write", "after its commit"])
+def test_a_fault_while_several_tokens_are_scored_takes_them_back(boundary: str) -> None:  # 3
+    runner, model = hash_runner()
+    feed(runner, [30, 31, 32])
+
+    def interrupt(name: str) -> None:
+        if name == boundary:
+            raise KeyboardInterrupt
+
+    model.on_boundary = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        runner.produce_each([33, 34], 3)
+    check_agreement(runner, 3)
+    model.on_boundary = lambda name: None
+    assert int(np.argmax(continued(runner, [30, 31, 32, 80]))) == 93
+
+
 @given(
     ids=IDS,
     tail=IDS,
     boundary=st.sampled_from(["before a chunk", "after its write", "after its commit"]),
-    kind=st.sampled_from([HashModel, partial(HashModel, window=4), RecurrentModel]),
+    kind=st.sampled_from(list(MADE_UP.values())),
     following=IDS,
 )
 def test_after_a_fault_any_prompt_is_served_as_by_a_fresh_runner(
@@ -332,7 +432,7 @@ def test_after_a_fault_any_prompt_is_served_as_by_a_fresh_runner(
 ) -> None:
     model = kind()
     runner = run(model)
-    feed(runner, ids)
+    continued(runner, ids)
 
     def interrupt(name: str) -> None:
         if name == boundary:
@@ -342,7 +442,7 @@ def test_after_a_fault_any_prompt_is_served_as_by_a_fresh_runner(
     try:
         feed(runner, tail, len(ids))
     except KeyboardInterrupt:
-        assert len(runner.record) in (len(ids), 0)
+        assert runner.record.ids == tuple(ids[: len(runner.record)])
     model.on_boundary = lambda name: None
     check_agreement(runner, len(runner.record))
     assert np.array_equal(continued(runner, following), feed(run(kind()), following))
@@ -415,101 +515,7 @@ def test_a_forked_child_is_refused_and_its_parent_goes_on(
     assert length == "2"
 
 
-# --- a pool of states ---
-
-FIRST = list(range(40, 60))
-SECOND = [3, 4]
-
-
-@pytest.mark.parametrize(
-    ("slots", "evaluated", "evicted"),
-    [
-        # Each turn feeds what is new of its prompt, and three ids of its reply.
-        (None, [23, 5, 23, 5], [False] * 4),
-        (0, [23, 5, 23, 5], [False, True, True, True]),
-        (1, [23, 5, 4, 4], [False] * 4),
-        (2, [23, 5, 4, 4], [False] * 4),
-    ],
-)
-def test_conversations_by_turns_equal_cold_runs(
-    slots: int | None, evaluated: list[int], evicted: list[bool]
-) -> None:  # A15
-    model = HashModel()
-    runner = run(model, slots=slots)
-    for n_evaluated, is_evicted, prompt_ids in zip(
-        evaluated, evicted, [FIRST, SECOND, FIRST, SECOND], strict=True
-    ):
-        model.evaluated = 0
-        assert reply(runner, prompt_ids) == reply(run(HashModel()), prompt_ids)
-        assert model.evaluated == n_evaluated
-        assert runner.session_slot_evicted is is_evicted
-
-
-def test_a_swap_moves_the_parked_state_back_and_copies_nothing() -> None:
-    runner = run(HashModel(), slots=1)
-    reply(runner, FIRST)
-    state, record = runner.state, runner.record
-    reply(runner, SECOND)
-    assert runner.state is not state
-    reply(runner, FIRST)
-    assert runner.state is state
-    assert runner.record is record
-
-
-def test_the_least_recently_used_conversation_is_thrown_away_and_said_so() -> None:
-    model = HashModel()
-    runner = run(model, slots=1)
-    said = []
-    for prompt_ids in ([1, 2, 3], [4, 5, 6], [7, 8, 9], [4, 5, 6], [1, 2, 3]):
-        model.evaluated = 0
-        reply(runner, prompt_ids)
-        said.append((runner.session_slot_evicted, model.evaluated - 3))
-    assert said == [(False, 3), (False, 3), (True, 3), (False, 1), (True, 3)]
-
-
-def test_of_two_states_that_serve_a_prompt_the_one_that_serves_more_is_taken() -> None:
-    model, pool = HashModel(), SessionPool[HashState](1)
-    other, runner = run(model), Runner(model, KvPrefix, pool=pool)
-    feed(other, [1, 2, 3, 4])
-    pool.park(other.record, other.state)
-    feed(runner, [1, 9])
-    assert runner.try_reuse_prefix([1, 2, 3, 4, 5]) == 4
-    assert (runner.state, len(pool)) == (other.state, 1)
-    feed(runner, [5, 6, 7], 4)
-    assert runner.try_reuse_prefix([1, 2, 9]) == 2  # a parked state that serves less stays where it is
-    assert runner.state is other.state
-
-
-def test_the_flag_tells_of_the_latest_prompt_only() -> None:
-    runner = run(HashModel(), slots=0)
-    reply(runner, FIRST)
-    reply(runner, SECOND)
-    assert runner.session_slot_evicted
-    reply(runner, [*SECOND, 5])
-    assert not runner.session_slot_evicted
-
-
-def test_an_empty_state_is_not_parked() -> None:
-    runner = run(HashModel(), slots=1)
-    reply(runner, FIRST)
-    runner.reset()
-    reply(runner, SECOND)
-    assert not runner.session_slot_evicted
-
-
-def test_a_parked_state_stays_as_it_was_and_can_serve_twice() -> None:  # A11
-    runner = run(HashModel(), slots=1)
-    feed(runner, [5, 11, 23, 42])
-    state = runner.state
-    said = []
-    for _ in range(2):
-        before = list(state.entries)
-        reply(runner, SECOND, n_new=20)
-        assert state.entries == before
-        said.append(reply(runner, [5, 11, 23, 42, 9]))
-        assert runner.state is state
-    assert said[0] == said[1] == reply(run(HashModel()), [5, 11, 23, 42, 9])
-
+# --- a pool of states, on which there is more in test_runner_pool.py ---
 
 PROMPTS = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=6), max_size=8)
 

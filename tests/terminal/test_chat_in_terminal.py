@@ -88,10 +88,11 @@ class TestThreeTurns:
 
     def test_the_bar_shows_the_last_turn(self, chat: Chat) -> None:
         reused, prompt = chat.first.reused
-        assert (reused, prompt > 20, chat.first.n_out > 5) == (0, True, True)
+        assert (reused < prompt, prompt > 20, chat.first.n_out > 5) == (True, True, True)
         assert re.search(
-            r"ctx (\d+)/8192, (\d+) left · mem normal \d+ MB"
-            r" · reused 0/\d+ · prefill [\d.]+ tok/s · decode [\d.]+ tok/s · \d+ out · (end_of_turn|max_tokens)$",
+            r"ctx (\d+)/8192, (\d+) left( · ahead \d+)? · mem normal \d+ MB"
+            r" · reused \d+/\d+( \(\d+ ahead\))? · prefill [\d.]+ (tok/s|ms)"
+            r" · decode [\d.]+ tok/s · \d+ out · (end_of_turn|max_tokens)$",
             chat.first.bar,
         )
 
@@ -100,9 +101,8 @@ class TestThreeTurns:
         assert chat.decoding.input == ""
 
     def test_every_turn_continues_from_all_that_the_last_one_left(self, chat: Chat) -> None:
-        left_by_first = chat.first.reused[1] + chat.first.n_out
-        assert left_by_first - 1 <= chat.stopped.reused[0] <= left_by_first
-        assert chat.third.reused[0] == chat.stopped.reused[1] + chat.stopped.n_out - 1
+        assert chat.stopped.reused[0] >= chat.first.reused[1] + chat.first.n_out - 1
+        assert chat.third.reused[0] >= chat.stopped.reused[1] + chat.stopped.n_out - 1
         assert chat.third.reused[1] - chat.third.reused[0] < 20
 
     def test_an_interrupt_keeps_the_part_that_was_said(self, chat: Chat) -> None:

@@ -73,7 +73,7 @@ def test_the_context_adds_up(chat: Chats, n_turns: int) -> None:
     assert list(rows) == ["system", "user", "assistant", "template", "all", "left"]
     counts = {name: count for name, (count, _) in rows.items()}
     roles = ["system", "user", "assistant", "template"]
-    assert sum(counts[role] for role in roles) == counts["all"] == context.session.count_tokens()
+    assert sum(counts[role] for role in roles) == counts["all"] == context.session.costs.count_tokens()
     assert counts["all"] + counts["left"] == 200
     assert all(share == count / 2 for count, share in rows.values())
 

@@ -119,7 +119,7 @@ def test_show_model_and_models_say_what_there_is(chat: Chats) -> None:
 
 def test_another_model_takes_the_conversation_over(chat: Chats) -> None:
     context = chat("a")
-    n_tokens = context.session.count_tokens()
+    n_tokens = context.session.costs.count_tokens()
     old = context.session.model
     context.run("/model other")
     assert context.shown == [

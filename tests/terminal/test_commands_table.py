@@ -6,14 +6,14 @@ from command_context import Chats
 from turbospark_chat.errors import UsageError
 from turbospark_chat.terminal.commands.table import ALIASES, COMMANDS, parse_command
 
-# As issue 4 lists them, and two that were there before.
+# As issue 4 lists them, two that were there before, and one of issue 5.
 ASKED_FOR = """
     help exit clear new system retry undo rewind edit continue branch branches switch history search stats context why
     set show model models attach paste copy save load export think raw keys
-    forget template
+    forget template verify
 """.split()
 NEED_IDLE = """
-    clear new system retry undo rewind edit continue branch switch forget why context template model save load
+    clear new system retry undo rewind edit continue branch switch forget why context verify template model save load
 """.split()
 
 

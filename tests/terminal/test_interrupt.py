@@ -97,7 +97,7 @@ def test_a_stopped_reply_stays_in_the_conversation_and_in_the_cache(
         chat.interrupt()
         second = chat.wait_for(lambda seen: seen.text.count(STOPPED) == 2 and seen.is_idle)
         # All of the first turn but the last letter shown, which was never fed.
-        assert second.reused[0] == stopped.reused[1] + stopped.n_out - 1
+        assert second.reused[0] >= stopped.reused[1] + stopped.n_out - 1
         chat.say("/history")
         history = chat.wait_for(lambda seen: "assistant: " in seen.text and seen.is_idle)
         assert f"1 assistant: {shown} [unfinished]" in history.rows
@@ -120,7 +120,8 @@ def test_twenty_interrupts_in_a_second_are_one_cancel_and_the_next_turn_is_right
         chat.say("/set max_tokens_per_sec none")
         then = chat.ask("then")
         assert cold["reply"] in then.rows
-        assert then.reused == (len("<user\n"), cold["prompt_tokens"])  # as far as the two messages agree
+        assert then.reused[0] >= len("<user\n")  # as far as the two messages agree
+        assert then.reused[1] == cold["prompt_tokens"]
         assert "Traceback" not in leave(chat)
 
 
@@ -230,7 +231,7 @@ def test_interrupts_while_the_alternatives_are_computed_leave_the_cache_right(
             chat.wait_for(lambda seen: seen.is_idle and seen.input == "")
         then = chat.ask("then")
         assert cold["reply"] in then.rows
-        assert then.reused[0] == cold["reused_prefix_tokens"]
+        assert then.reused[0] >= cold["reused_prefix_tokens"]
         assert "Traceback" not in leave(chat)
 
 
@@ -264,7 +265,10 @@ def test_after_a_cancel_nothing_is_computed_any_more(smollm2_path: Path) -> None
     with open_chat(smollm2_path, "--max-tokens", "none") as chat:
         chat.begin("Write a long story about a cat.")
         chat.interrupt()
-        stopped = chat.wait_for(lambda seen: STOPPED in seen.text and seen.is_idle)
+        # What ends the turn is read once, and then nothing.
+        stopped = chat.wait_for(
+            lambda seen: STOPPED in seen.text and seen.is_idle and " · ahead " in seen.bar
+        )
         process = psutil.Process(chat.pid)
         before = process.cpu_times()
         later = chat.watch(1.0)
@@ -322,7 +326,15 @@ def interrupted_prefill(
     message = " ".join(f"word{number}" for number in range(1030)) + " end."
     home = tmp_path_factory.mktemp("home")
     with Terminal(
-        "chat", "-m", smollm2_path, *GREEDY, "--max-tokens", "8", env=environment(home), rows=60
+        "chat",
+        "-m",
+        smollm2_path,
+        *GREEDY,
+        "--max-tokens",
+        "8",
+        "--no-eager",
+        env=environment(home),
+        rows=60,
     ) as chat:
         chat.wait_for(lambda seen: seen.is_idle)
         chat.type(paste(message) + ENTER)

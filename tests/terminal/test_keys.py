@@ -61,6 +61,9 @@ class Keyboard:
         self.asked.append((text, "pasted" if is_pasted else "typed"))
         self.shown.append(shown)
 
+    def draft_changed(self):
+        pass
+
     def take_back(self):
         self.asked.append("take back")
 

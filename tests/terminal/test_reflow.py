@@ -23,7 +23,7 @@ from turbospark_chat.terminal.screen import Screen, open_output
 class Actions:
     is_asking = has_waiting = False
     def submit(self, text, *, shown, is_pasted): screen.close(0)
-    interrupt = leave = show_thinking = answer_now = take_back = lambda self: None
+    interrupt = leave = show_thinking = answer_now = take_back = draft_changed = lambda self: None
 
 live = []
 

@@ -277,7 +277,7 @@ def test_a_template_that_refuses_what_is_left_does_not_end_the_chat(open_chat, m
         def refuse():
             raise TemplateError("the chat template failed: it wants two turns")
 
-        monkeypatch.setattr(chat.session, "count_tokens", refuse)
+        monkeypatch.setattr(chat.session.costs, "count_tokens", refuse)
         chat.begin("/undo", until="error: the chat template failed: it wants two turns")
         chat.say("two")
         assert [message for message, _ in chat.messages] == ["two"]
@@ -333,7 +333,7 @@ def test_the_bar_shows_the_last_turn_and_the_room_left(open_chat):
         assert chat.bar.startswith("tiny · ctx 0/4096, 4096 left · mem normal ")
         chat.say("hi")
         assert chat.bar.startswith("tiny · ctx 27/4096, 4069 left · mem normal ")
-        assert " · reused 0/21 · prefill " in chat.bar
+        assert " · reused 6/21 (6 ahead) · prefill " in chat.bar
         assert chat.bar.endswith(" · 6 out · end_of_turn")
         chat.say("/undo")
         chat.wait_for(lambda: chat.bar.startswith("tiny · ctx 0/4096, 4096 left · mem normal "))

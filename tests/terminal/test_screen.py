@@ -24,6 +24,9 @@ class Actions:
     def submit(self, text, *, shown, is_pasted):
         self.submitted.append(text)
 
+    def draft_changed(self):
+        pass
+
     def take_back(self):
         raise AssertionError("nothing waits")
 

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from turbospark_chat.chat.receipt import Cause, Miss
+from turbospark_chat.chat.turn_result import TurnResult
 from turbospark_chat.engine.completion import RawDecodeResult, StopReason
 from turbospark_chat.engine.pressure import MemoryPressure
 from turbospark_chat.terminal.ansi import Painter
@@ -19,12 +21,13 @@ from turbospark_chat.terminal.status_bar import (
 )
 from turbospark_chat.terminal.vitals import Vitals
 
-LAST = RawDecodeResult(
+RAW = RawDecodeResult(
     prompt_tokens=120, new_tokens=24, token_ids=(), prefill_seconds=0.25, decode_seconds=1.0,
     reason=StopReason.END_OF_TURN, kv_position=144, kv_backed_token_ids=(), reused_prefix_tokens=95,
     session_slot_evicted=False, peak_memory_pressure=MemoryPressure.NORMAL,
 )  # fmt: skip
 FIRST = StatusSnapshot("smollm2", 8192, 0, Vitals(MemoryPressure.NORMAL, 612_000_000))
+LAST = TurnResult(None, RAW, 0, 0)
 IDLE = replace(FIRST, context_used=144, last=LAST)
 PREFILL = replace(IDLE, context_used=223, activity=Activity(223, 735, 95, prefill_seconds=0.5))
 DECODE = replace(
@@ -77,12 +80,14 @@ def test_a_turn_under_way_shows_no_rate_before_there_is_one(activity, expected):
 
 
 def test_where_no_time_was_measured_a_dash_stands_for_the_rate():  # H14
-    nothing = replace(LAST, new_tokens=0, prefill_seconds=0.0, decode_seconds=0.0, kv_position=120)
-    assert " · prefill – · decode – · 0 out · " in drawn(replace(IDLE, last=nothing), 200)
+    nothing = replace(RAW, new_tokens=0, prefill_seconds=0.0, decode_seconds=0.0, kv_position=120)
+    last = replace(LAST, raw=nothing)
+    assert " · prefill – · decode – · 0 out · " in drawn(replace(IDLE, last=last), 200)
 
 
 def test_pressure_is_named_now_and_at_its_worst():
-    last = replace(LAST, reason=StopReason.MAX_TOKENS, peak_memory_pressure=MemoryPressure.CRITICAL)
+    raw = replace(RAW, reason=StopReason.MAX_TOKENS, peak_memory_pressure=MemoryPressure.CRITICAL)
+    last = replace(LAST, raw=raw)
     status = replace(IDLE, last=last, vitals=Vitals(MemoryPressure.WARN, 12_340_000_000))
     standing, turn = drawn(status, 200).split("\n")
     assert standing.endswith(" · mem warn 12.3 GB")
@@ -128,3 +133,27 @@ def test_rates_are_rounded_for_people(rate, text):
 @pytest.mark.parametrize(("n_bytes", "text"), [(0, "0 MB"), (98_400_000, "98 MB"), (1_000_000_000, "1.0 GB")])
 def test_sizes_are_rounded_for_people(n_bytes, text):
     assert size_text(n_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, "reused 95/120 · prefill"),
+        ({"n_ahead": 60}, "reused 95/120 (60 ahead) · prefill"),
+        (
+            {"miss": Miss(Cause.TEMPLATE, 95, 95, "<think>", "Yes")},
+            "reused 95/120 · template at 95 · prefill",
+        ),
+        (
+            {"miss": Miss(Cause.SLOT_EVICTED, 95, 110, None, "x")},
+            "reused 95/120 · slot evicted at 95 · prefill",
+        ),
+    ],
+)
+def test_the_last_turn_says_what_was_read_ahead_and_why_it_reused_no_more(change, expected):  # T49, T57
+    assert drawn(replace(IDLE, last=replace(LAST, **change)), 200).split("\n")[1].startswith(expected)
+
+
+def test_what_was_read_ahead_of_the_draft_is_shown_while_there_is_any():
+    assert "draft 400 · ahead 384 · mem" in drawn(replace(IDLE, draft_tokens=400, n_ahead=384), 200)
+    assert "ahead" not in drawn(IDLE, 200)

@@ -1,7 +1,11 @@
 """What the turns cost together, as `/stats` shows it."""
 
+from dataclasses import replace
+
 import pytest
 
+from turbospark_chat.chat.receipt import Cause, Miss
+from turbospark_chat.chat.turn_result import TurnResult
 from turbospark_chat.engine.completion import RawDecodeResult, StopReason
 from turbospark_chat.engine.pressure import MemoryPressure
 from turbospark_chat.terminal.ansi import Painter
@@ -21,11 +25,11 @@ SECOND = result(prompt=150, reused=120, position=160, new=10, prefill=0.25, deco
 CANCELLED = result(prompt=900, reused=100, position=164, new=0, prefill=1.0, reason=StopReason.CANCELLED)
 
 
-def rows(*results):
-    totals = Totals()
-    for each in results:
-        totals.add(each)
-    assert totals.last is (results[-1] if results else None)
+def rows(*results, **more):
+    totals, turns = Totals(), [TurnResult(None, each, 0, 0, **more) for each in results]
+    for turn in turns:
+        totals.add(turn)
+    assert totals.last is (turns[-1] if turns else None)
     _, *lines = Painter(color=False).render(totals.table(), width=80).split("\n")
     cells = ([cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines)
     return {name: values for name, *values in cells}
@@ -49,6 +53,20 @@ def test_the_last_turn_stands_beside_all_turns():
         "stop reason": ["end_of_turn"],
         "peak memory pressure": ["warn"],
     }
+
+
+def test_what_was_read_ahead_and_why_no_more_was_reused_is_told_where_there_is_something_to_tell():
+    miss = Miss(Cause.EDITED, 95, 95, "\x1b[2J", "Yes")
+    shown = rows(FIRST, SECOND, n_ahead=40, miss=miss)
+    assert shown["of these read ahead"] == ["40", "80"]
+    assert "\x1b" not in shown["computed again because"][0]
+    assert shown["computed again because"][0].startswith("edited: position 95 is `Yes`, where `")
+
+
+def test_guesses_are_counted_where_any_were_made():
+    guessing = replace(SECOND, proposed_tokens=12, accepted_tokens=7)
+    shown = rows(guessing, guessing, FIRST)
+    assert (shown["proposed ahead"], shown["of these accepted"]) == (["0", "24"], ["0", "14"])
 
 
 def test_of_a_prompt_that_was_cancelled_only_what_was_computed_counts():

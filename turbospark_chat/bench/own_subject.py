@@ -104,8 +104,9 @@ class OwnSubject:
             if "output.weight" in matrices:  # else the embedding is the output head as well
                 matrices["token_embd.weight"] = 0
             config = read_config(file.metadata, file.path)
-            position_bytes = footprint(file, config, choose_arithmetic()).position_bytes
-        return sum(matrices.values()) + context * position_bytes
+            row_bytes = footprint(file, config, choose_arithmetic()).row_bytes
+        n_rows = sum(min(context, window or context) for window in config.windows)
+        return sum(matrices.values()) + n_rows * row_bytes
 
     def _prepare(self, context: int) -> None:
         if self._n_ready < context:

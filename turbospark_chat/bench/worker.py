@@ -3,14 +3,25 @@
 import json
 import os
 import sys
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
+
+# Where each kind of subject is.
+_SUBJECTS: Final[Mapping[str, tuple[str, str]]] = {
+    "own": ("own_subject", "OwnSubject"),
+    "llama.cpp": ("peer_subject", "PeerSubject"),
+    "own chat": ("own_chat", "OwnChat"),
+    "llama-cpp-python": ("peer_chat", "BindingChat"),
+    "llama.cpp's server": ("peer_chat", "ServerChat"),
+}
 
 
 def main() -> None:
     """Make the subject that the arguments name and serve it until stdin ends.
 
-    Arguments: own or llama.cpp, the model's path, threads, positions. A library may print what it likes: the answers
+    Arguments: a kind of subject, the model's path, threads, positions. A library may print what it likes: the answers
     go out by a descriptor of their own.
     """
     kind, path, n_threads, n_positions = sys.argv[1:]
@@ -34,13 +45,10 @@ def serve(make_subject: Any, requests: TextIO, answers: TextIO) -> None:
 
 
 def _make_subject(kind: str, path: Path, n_threads: int, n_positions: int) -> Any:
-    if kind == "own":
-        from turbospark_chat.bench.own_subject import OwnSubject
-
-        return OwnSubject(path, n_threads=n_threads, n_positions=n_positions)
-    from turbospark_chat.bench.peer_subject import PeerSubject
-
-    return PeerSubject(path, n_threads=n_threads, n_positions=n_positions)
+    """Return a subject; only its own module is imported, since the others' libraries may not be installed."""
+    module, name = _SUBJECTS[kind]
+    subject = getattr(import_module(f"turbospark_chat.bench.{module}"), name)
+    return subject(path, n_threads=n_threads, n_positions=n_positions)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 The store is opened when it is first needed. Nothing here generates.
 """
 
+import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +20,8 @@ from turbospark_chat.chat.text_match import in_one_line
 from turbospark_chat.chat.transcript import Transcript
 from turbospark_chat.chat.transcript_file import read_transcript
 from turbospark_chat.chat.turn_result import EndedTurn
-from turbospark_chat.errors import StoreError, UsageError
+from turbospark_chat.chat.warm_states import WarmStates
+from turbospark_chat.errors import ModelWarning, StateFileError, StoreError, UsageError
 
 MOST_LISTED = 200
 MOST_HITS = 20
@@ -31,6 +34,25 @@ class Loaded:
     title: str
     conversation: Conversation
     stored: StoredConversation | None
+
+
+class _EveryConversation:
+    """Keeps each conversation of a session by a journal. `on_leave` is called before another one begins."""
+
+    def __init__(self, journal: Journal, on_leave: Callable[[], None]) -> None:
+        self._journal, self._on_leave = journal, on_leave
+        self.has_grown = False  # by a turn, since the conversation was begun or gone on with
+
+    def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> None:
+        """Store the conversation as it is now."""
+        self.has_grown |= ended is not None
+        self._journal.keep(conversation, ended=ended)
+
+    def begin_anew(self) -> None:
+        """Store what follows as another conversation."""
+        self._on_leave()
+        self.has_grown = False
+        self._journal.begin_anew()
 
 
 class _ThisConversation:
@@ -53,14 +75,17 @@ class ConversationArchive:
     """What is stored. `open_store` may raise StoreError; so may everything that needs the store.
 
     Without `keep` only what `save` is asked for is stored: that conversation and its further turns, no other.
+
+    With `states` what the model has computed for a conversation is stored too, where all are kept, and taken up where
+    one is gone on with. That it cannot be is a ModelWarning: it is computed again then.
     """
 
-    def __init__(self, open_store: Callable[[], Store]) -> None:
-        self._open_store = open_store
+    def __init__(self, open_store: Callable[[], Store], *, states: WarmStates | None = None) -> None:
+        self._open_store, self._states = open_store, states
         self._model_name = self._arithmetic = ""
         self._store: Store | None = None
         self._journal: Journal | None = None
-        self._keeps_all = False
+        self._every: _EveryConversation | None = None  # where all are kept
 
     @property
     def conversation_id(self) -> int | None:
@@ -69,8 +94,7 @@ class ConversationArchive:
 
     def keep(self, session: ChatSession) -> None:
         """Store the session's conversation turn by turn from now on."""
-        session.journal = self._own_journal()
-        self._keeps_all = True
+        session.journal = self._every = _EveryConversation(self._own_journal(), lambda: self.leave(session))
 
     def name_model(self, model_name: str, arithmetic: str) -> None:
         """Note which model answers from now on, and what computes it."""
@@ -101,12 +125,45 @@ class ConversationArchive:
         return Loaded(stored.name or stored.title, stored.conversation, stored)
 
     def open(self, session: ChatSession, loaded: Loaded) -> None:
-        """Have the session go on with what was read; turns that follow are stored with it, if any are stored."""
+        """Have the session go on with what was read; turns that follow are stored with it, if any are stored.
+
+        The model's thread must be idle.
+        """
         if session.journal is not None:
             session.journal.begin_anew()
-            if self._keeps_all and loaded.stored is not None:
+            if self._every is not None and loaded.stored is not None:
                 self._own_journal().continue_stored(loaded.stored)
         session.restore(loaded.conversation)
+        path = self._state_path(loaded)
+        if self._states is not None and path is not None and session.options.completion.reuse:
+            try:
+                self._states.read(path, session.take_up_state)
+            except StateFileError as error:
+                _warn(f"the conversation is computed anew: {error}")
+
+    def has_state(self, loaded: Loaded) -> bool:
+        """Whether what was computed for a conversation may be there to be taken up."""
+        path = self._state_path(loaded)
+        return path is not None and os.path.exists(path)
+
+    def leave(self, session: ChatSession) -> None:
+        """Store what was computed for the conversation, if it was kept and has grown. The model must be idle.
+
+        It is called before the session begins another conversation; at the end of the chat the caller has to.
+        """
+        model_states, number = session.model.states, self.conversation_id
+        if self._states is None or model_states is None or not model_states.held_ids or number is None:
+            return
+        if self._every is None or not self._every.has_grown or not session.options.completion.reuse:
+            return
+        try:
+            self._opened().load(str(number))
+        except StoreError:  # deleted by another program, most likely
+            return
+        try:
+            self._states.write(self._states.of_conversation(number), session.save_state)
+        except StateFileError as error:
+            _warn(f"what was computed for this conversation is not kept: {error}")
 
     def save(self, session: ChatSession, name: str | None) -> int:
         """Store the conversation, also where turns are not stored as they end; return its id.
@@ -161,6 +218,11 @@ class ConversationArchive:
             self._store.close()
             self._store = None
 
+    def _state_path(self, loaded: Loaded) -> Path | None:
+        if self._states is None or loaded.stored is None:
+            return None
+        return self._states.of_conversation(loaded.stored.id)
+
     def _opened(self) -> Store:
         if self._store is None:
             self._store = self._open_store()
@@ -170,6 +232,10 @@ class ConversationArchive:
         if self._journal is None:
             self._journal = Journal(self._opened(), model_name=self._model_name, arithmetic=self._arithmetic)
         return self._journal
+
+
+def _warn(problem: str) -> None:
+    warnings.warn(problem, ModelWarning, stacklevel=3)
 
 
 def _details(conversation: Conversation, stored: StoredConversation) -> list[Mapping[str, object]]:

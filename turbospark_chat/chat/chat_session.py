@@ -6,16 +6,17 @@ it said anything, leaves the conversation as it was; what was prefilled for it s
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from turbospark_chat.chat.bias_text import spell_out_biases
 from turbospark_chat.chat.chat_model import ChatModel
-from turbospark_chat.chat.context_use import KEEP, ContextUse, Keep, Recompute
 from turbospark_chat.chat.conversation import Conversation, Turn
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.options import ChatOptions, find_option
 from turbospark_chat.chat.prompt_encoder import ids_saying, is_saying
 from turbospark_chat.chat.replier import Replier
+from turbospark_chat.chat.session_costs import SessionCosts
 from turbospark_chat.chat.turn_result import EndedTurn, NotKept, TurnEventSink, TurnResult
 from turbospark_chat.engine.alternatives import TokenChoice
 from turbospark_chat.engine.raw_completion import CancelFlag
@@ -55,6 +56,7 @@ class ChatSession:
         self.conversation = Conversation(system=system)
         self.options = options or ChatOptions()
         self.journal = journal
+        self.costs = SessionCosts(self._replier, lambda: (self.conversation, self.options))
         self.first_system, self._first_options = system, self.options  # for `start_over`
 
     @property
@@ -209,11 +211,11 @@ class ChatSession:
 
     def clear(self) -> None:
         """Begin a new conversation under the same system prompt; a clock in the template moves on."""
+        if self.journal is not None:
+            self.journal.begin_anew()  # first: it may still want what there is of this one
         self.conversation.clear()
         self._model.template.new_session()
-        self._replier.first_turn = 0
-        if self.journal is not None:
-            self.journal.begin_anew()
+        self._replier.begin(self._model)
 
     def start_over(self) -> None:
         """Begin a new conversation with the system prompt and options the session began with."""
@@ -228,6 +230,7 @@ class ChatSession:
             StoreError: the change could not be stored.
         """
         self.conversation.branch_off(name)
+        self._expect_return()
         self._changed(self.conversation.turns)
 
     def switch(self, name: str) -> None:
@@ -239,6 +242,7 @@ class ChatSession:
         """
         before = self.conversation.turns
         self.conversation.switch(name)
+        self._expect_return()
         self._changed(before)
 
     def restore(self, conversation: Conversation) -> None:
@@ -254,55 +258,42 @@ class ChatSession:
         )  # fmt: skip
         self._replier.begin(self._model)
 
+    def read_ahead(self, draft: str, *, cancel: CancelFlag) -> int:
+        """Compute what is certain of the next prompt, if its message begins with `draft`, while the model is idle.
+
+        Returns how many positions were computed so since the last turn. The conversation stays as it is.
+
+        Raises:
+            DoesNotFitError, TemplateError: the next turn will say so.
+        """
+        conversation = self.conversation
+        return self._replier.read_ahead(
+            conversation.system, conversation.turns, draft, self.options, cancel=cancel
+        )
+
+    def save_state(self, path: Path, *, most_bytes: int | None = None) -> None:
+        """Write what the model has computed to a file, for `take_up_state`.
+
+        Raises:
+            StateFileError: it could not be written, or takes more than `most_bytes`.
+        """
+        self._replier.save_state(path, most_bytes=most_bytes)
+
+    def take_up_state(self, path: Path) -> int:
+        """Go on from what was computed when a file was written; return how many positions that is.
+
+        Raises:
+            StateFileError: it is damaged, or of another model or template; nothing has changed.
+        """
+        return self._replier.take_up_state(path)
+
     def count_text(self, text: str) -> int:
         """Return how many tokens a text takes, from any thread."""
         return len(self._model.tokenizer.encode(text))
 
-    def count_tokens(self) -> int:
-        """Return how many tokens the conversation takes in a prompt, 0 before its first turn."""
-        return self._replier.count_tokens(self.conversation.system, self.conversation.turns, self.options)
-
-    def count_by_role(self) -> ContextUse:
-        """Return who said how many of them."""
-        return self._replier.count_by_role(self.conversation.system, self.conversation.turns, self.options)
-
-    def recomputed_after(
-        self,
-        turns: Sequence[Turn],
-        *,
-        system: str | None | Keep = KEEP,
-        model: ChatModel | None = None,
-    ) -> Recompute:
-        """Return how much of these turns, if they were the conversation, the next turn would compute anew.
-
-        An estimate for people, by what the last run left in the cache. `model` is this one with another template.
-
-        Raises:
-            TemplateError: the template refuses these turns.
-        """
-        is_other = system is not KEEP or model is not None
-        return self._replier.recomputed_after(
-            self.conversation.system if system is KEEP else system, turns, self.options,
-            first_turn=0 if is_other else self._first_turn_of(turns, self.conversation.turns), model=model,
-        )  # fmt: skip
-
-    def recomputed_by_retry(self, *, is_same_message: bool) -> Recompute:
-        """Return how much another reply to the last message computes anew; of one that is changed, what is before it.
-
-        Raises:
-            UsageError: there is no turn yet.
-        """
-        following = [self._last_turn().user] if is_same_message else []
-        return self._replier.recomputed_after(
-            self.conversation.system, self.conversation.turns[:-1], self.options,
-            first_turn=self._replier.first_turn, following=following,
-        )  # fmt: skip
-
-    def _first_turn_of(self, turns: Sequence[Turn], before: Sequence[Turn]) -> int:
-        """Return where the prompt of `turns` begins: those it left out stay out while only the oldest go."""
-        n_removed = len(before) - len(turns)
-        is_rest = n_removed >= 0 and tuple(turns) == tuple(before[n_removed:])
-        return max(self._replier.first_turn - n_removed, 0) if is_rest else 0
+    def _expect_return(self) -> None:
+        if self._model.states is not None:
+            self._model.states.expect_return()
 
     def _last_turn(self) -> Turn:
         if not self.conversation.turns:
@@ -318,7 +309,7 @@ class ChatSession:
     def _changed(self, before: Sequence[Turn] | None = None) -> None:
         """Note a change; with the turns there were `before` it, no more of them return to the prompt than must."""
         turns = self.conversation.turns
-        self._replier.first_turn = 0 if before is None else self._first_turn_of(turns, before)
+        self._replier.first_turn = 0 if before is None else self._replier.first_turn_of(turns, before)
         if self.journal is not None:
             self.journal.keep(self.conversation, ended=None)
 

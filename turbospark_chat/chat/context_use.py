@@ -1,6 +1,6 @@
 """What a conversation takes of the context, and what a change of it would cost: token counts for people.
 
-Knows prompts and the ids a cache was left with; it asks no producer, and reuse never depends on it.
+Values, and who said what; it asks no producer, and reuse never depends on it.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from typing import Final
 
 from turbospark_chat.chat.chat_model import ChatTokenizer
 from turbospark_chat.chat.conversation import Turn
-from turbospark_chat.engine.kv_prefix import common_length
 
 
 class Keep(Enum):
@@ -66,8 +65,3 @@ def use_by_role(
     )
     in_template = max(total - in_system - in_user - in_replies, 0)
     return ContextUse(in_system, in_user, in_replies, in_template, total, context_length)
-
-
-def recompute(prompt_ids: Sequence[int], held_ids: Sequence[int]) -> Recompute:
-    """Return what of a prompt a cache that holds these ids would not serve."""
-    return Recompute(len(prompt_ids) - common_length(prompt_ids, held_ids), len(prompt_ids))

@@ -216,6 +216,11 @@ def _rows() -> list[Option]:
             _rate_or_none, ("completion", "max_tokens_per_sec"),
         ),
         Option(
+            "speculate", "a whole number, 0 to 15",
+            "Guess up to so many next tokens from the text so far and check them at once; 0 guesses none.",
+            int, ("completion", "speculation"),
+        ),
+        Option(
             "max_thinking_tokens", _COUNT_OR_NONE,
             "End the model's thinking after this many tokens and let it answer; none lets it think on.",
             _count_or_none, ("max_thinking_tokens",),

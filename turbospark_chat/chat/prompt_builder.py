@@ -1,9 +1,10 @@
 """Builds the prompt of the next turn: rendered, fitted to the context, and with the ids that its text already has.
 
-Knows what the last prompt said and in which ids; no producer and no cache.
+Knows what earlier prompts said and in which ids; no producer and no cache.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from turbospark_chat.chat.chat_model import ChatModel
 from turbospark_chat.chat.conversation import Conversation, Turn
@@ -11,7 +12,12 @@ from turbospark_chat.chat.generated_prompt import NOTHING_SAID, Said, parts_as_g
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.options import ChatOptions
 from turbospark_chat.chat.prompt_encoder import PromptPart, encode_prompt
-from turbospark_chat.chat.window import Window, fit_window
+from turbospark_chat.chat.window import OverflowPolicy, Window, fit_window
+from turbospark_chat.engine.kv_prefix import common_length
+
+_MOST_REMEMBERED = (
+    8  # prompts with their replies: one for each branch or conversation that is gone to and fro
+)
 
 
 class PromptBuilder:
@@ -19,7 +25,8 @@ class PromptBuilder:
 
     def __init__(self, model: ChatModel) -> None:
         self._model = model
-        self._said = NOTHING_SAID
+        self.said = NOTHING_SAID  # by the last turn
+        self._known: tuple[tuple[int, ...], ...] = ()  # the latest first
 
     def encode(
         self,
@@ -34,11 +41,11 @@ class PromptBuilder:
         parts: Sequence[PromptPart] | None = None
         if options.keep_reasoning:
             tags = {options.think_tags, model.reasoning_tags, None}
-            parts = parts_as_generated(conversation, following, model.template, tags, said=self._said)
+            parts = parts_as_generated(conversation, following, model.template, tags, said=self.said)
         if parts is None:
             messages = [*conversation.messages(), *following]
             parts = model.template.render(messages, add_generation_prompt=bool(following)).segments
-        return encode_prompt(parts, model.tokenizer, known_ids=self._said.ids)
+        return encode_prompt(parts, model.tokenizer, known=self._known)
 
     def fit(
         self,
@@ -65,6 +72,46 @@ class PromptBuilder:
             policy=options.on_overflow,
         )
 
+    def certain_ids(
+        self,
+        system: str | None,
+        turns: Sequence[Turn],
+        draft: str,
+        options: ChatOptions,
+        *,
+        first_turn: int = 0,
+    ) -> Sequence[int]:
+        """Return what the next prompt begins with if its message begins with `draft`, whatever comes after.
+
+        The last piece of the draft is not certain: what is typed next may merge with it.
+
+        Raises:
+            WindowOverflowError: turns would have to be left out for it.
+            TemplateError: the template refuses it.
+        """
+        options = replace(options, on_overflow=OverflowPolicy.ERROR)
+        endings = ("", "x") if draft else ("a", "b")
+        one, other = (
+            self.fit(system, turns, [Message("user", draft + ending)], options, first_turn=first_turn)
+            for ending in endings
+        )
+        return one.prompt_ids[: common_length(one.prompt_ids, other.prompt_ids)]
+
     def note(self, system: str | None, turns: tuple[Turn, ...], ids: Sequence[int]) -> None:
         """Remember that these ids say these turns, so that the next prompt begins with them."""
-        self._said = Said(system, turns, tuple(ids))
+        self.said = Said(system, turns, tuple(ids))
+        self.remember(ids)
+
+    def remember(self, ids: Sequence[int]) -> None:
+        """Remember ids of a prompt with its reply: a prompt that begins with their text gets them."""
+        new = tuple(ids)
+        others = [known for known in self._known if new[: len(known)] != known]
+        self._known = (new, *others[: _MOST_REMEMBERED - 1])
+
+    def n_said(self, ids: Sequence[int]) -> int:
+        """Return how many leading ids are known as those of a prompt with its reply."""
+        return max((common_length(ids, known) for known in self._known), default=0)
+
+    def forget_last(self) -> None:
+        """Begin another conversation: the ids stay known, but nothing is said in it yet."""
+        self.said = NOTHING_SAID

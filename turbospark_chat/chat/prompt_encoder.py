@@ -1,11 +1,11 @@
 """From a rendered prompt to token ids, keeping the ids that text already has. Knows parts of a prompt, not messages.
 
 Text tokenised again rarely gives back the ids the model generated, and a prompt with other ids for the same text
-misses the cache. So text that stands where known ids say exactly that text keeps those ids. The comparison goes
-from one control token to the next, since no merge crosses those.
+misses the cache. So text that stands where known ids say exactly that text keeps those ids, and only what comes after
+is encoded. The comparison goes from one control token to the next, since no merge crosses those.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,22 +43,26 @@ PromptPart = Segment | Ids
 
 
 def encode_prompt(
-    parts: Sequence[PromptPart], tokenizer: PromptTokenizer, *, known_ids: Sequence[int] = ()
+    parts: Sequence[PromptPart], tokenizer: PromptTokenizer, *, known: Sequence[Sequence[int]] = ()
 ) -> list[int]:
-    """Return the prompt's ids, with one BOS, taking over `known_ids` for as long as they say the same text."""
+    """Return the prompt's ids, with one BOS, taking over `known` ones for as long as they say the same text.
+
+    Args:
+        known: ids that were said, as whole prompts with their replies, those to be preferred first.
+    """
     bos = tokenizer.with_bos([])
     opening = parts[0] if parts else None
     writes_bos = isinstance(opening, Control) and [tokenizer.control_ids[opening.spelling]] == bos
-    if bos and not writes_bos and list(known_ids[:1]) == bos:
-        known_ids = known_ids[1:]  # the BOS that was put before a prompt which does not write its own
+    if bos and not writes_bos:  # the BOS that is put before a prompt which does not write its own
+        known = [ids[1:] if list(ids[:1]) == bos else ids for ids in known]
     control = frozenset(tokenizer.control_ids.values())
-    walk = _KnownIds(known_ids, control, tokenizer)
+    walk = _KnownIds(known, control, tokenizer)
     ids: list[int] = []
     for part in parts:
         if isinstance(part, Text):
-            goes_on = ids and ids[-1] not in control
+            goes_on = bool(ids) and ids[-1] not in control
             encode = tokenizer.encode_continuation if goes_on else tokenizer.encode
-            ids += walk.take(part.text) or encode(part.text)
+            ids += walk.take(part.text, encode) or encode(part.text)
             continue
         exact = part.ids if isinstance(part, Ids) else (tokenizer.control_ids[part.spelling],)
         walk.step_over(exact)
@@ -84,31 +88,49 @@ def is_saying(text: str, ids: Sequence[int], tokenizer: PromptTokenizer, *, n_kn
 
 
 class _KnownIds:
-    """A walk along known ids, part by part, that ends at the first difference."""
+    """A walk along known ids, part by part. Of several it follows those that agree with all it has passed."""
 
-    def __init__(self, ids: Sequence[int], control: Set[int], tokenizer: PromptTokenizer) -> None:
-        self._ids, self._control, self._tokenizer = ids, control, tokenizer
+    def __init__(self, known: Sequence[Sequence[int]], control: Set[int], tokenizer: PromptTokenizer) -> None:
+        self._known, self._control, self._tokenizer = list(known), control, tokenizer
         self._at = 0
 
     def step_over(self, ids: Sequence[int]) -> None:
-        """Pass these ids, or end the walk."""
+        """Pass these ids, and leave those behind that have others here."""
         end = self._at + len(ids)
-        self._at = end if tuple(self._ids[self._at : end]) == tuple(ids) else len(self._ids)
+        self._known = [known for known in self._known if tuple(known[self._at : end]) == tuple(ids)]
+        self._at = end
 
-    def take(self, text: str) -> list[int]:
-        """Return ids that say exactly `text` and begin with the known ones here; nothing, and the end, without.
+    def take(self, text: str, encode: Callable[[str], list[int]]) -> list[int]:
+        """Pass ids that say exactly `text`, the known ones here, and return them; nothing, and the end, without.
 
-        Where the known ids are at their end the text may go on: there a reply ended, and what the template writes
-        after it is encoded by itself.
+        Where known ids are at their end the text may go on: there a reply ended.
         """
-        start, end = self._at, self._at
-        while end < len(self._ids) and self._ids[end] not in self._control:
-            end += 1
-        run, self._at = list(self._ids[start:end]), len(self._ids)
-        said = self._tokenizer.decode(run)
-        if said == text:
-            self._at = end
-            return run
-        if run and end == len(self._ids) and text.startswith(said):
-            return run + self._tokenizer.encode_continuation(text[len(said) :])
+        runs = [self._run(known) for known in self._known]
+        for run in runs:
+            if run and self._tokenizer.decode(run) == text:
+                self.step_over(run)
+                return run
+        for run, known in zip(runs, self._known, strict=True):
+            if run and self._at + len(run) == len(known) and (longer := self._gone_on(run, text, encode)):
+                self.step_over(longer)
+                return longer
+        self._known = []
         return []
+
+    def _run(self, known: Sequence[int]) -> list[int]:
+        """Return the known ids up to the next control token."""
+        end = self._at
+        while end < len(known) and known[end] not in self._control:
+            end += 1
+        return list(known[self._at : end])
+
+    def _gone_on(self, run: list[int], text: str, encode: Callable[[str], list[int]]) -> list[int]:
+        """Return the ids of a text that begins with what `run` says, if nothing can merge across its end.
+
+        That is so where the whole text, encoded at once, has a boundary there: every merge then lies on one side.
+        """
+        said = self._tokenizer.decode(run)
+        if not text.startswith(said):
+            return []
+        rest = self._tokenizer.encode_continuation(text[len(said) :])
+        return run + rest if [*encode(said), *rest] == encode(text) else []

@@ -1,18 +1,21 @@
 """Answers with one model: builds the prompt, runs it, and can say afterwards what the reply might have been.
 
-Remembers what its last prompt said and what its last run left in the cache; holds no conversation.
+Remembers what its prompts said and what its last run left in the cache; holds no conversation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from turbospark_chat.chat.chat_model import ChatModel
-from turbospark_chat.chat.context_use import ContextUse, Recompute, recompute, use_by_role
 from turbospark_chat.chat.conversation import Turn
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.options import ChatOptions
+from turbospark_chat.chat.prompt_ahead import PromptAhead
 from turbospark_chat.chat.prompt_builder import PromptBuilder
 from turbospark_chat.chat.reasoning import ReasoningSplitter, ReasoningTags
+from turbospark_chat.chat.receipt import Miss, describe_miss
 from turbospark_chat.chat.reply import Reply
 from turbospark_chat.chat.reply_run import ReplyRun
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult, TurnsDropped
@@ -22,7 +25,6 @@ from turbospark_chat.engine.alternatives import TokenChoice, explain_tokens
 from turbospark_chat.engine.completion import RawDecodeResult, StopReason
 from turbospark_chat.engine.kv_prefix import common_length
 from turbospark_chat.engine.raw_completion import CancelFlag
-from turbospark_chat.errors import TemplateError
 
 
 class Replier:
@@ -32,18 +34,35 @@ class Replier:
     """
 
     def __init__(self, model: ChatModel) -> None:
-        self._model = model
+        self.model = model
+        self.prompts = PromptBuilder(model)
+        self.first_turn = 0
+        # What the last run left in the cache: nothing where it raised and the producer does not tell.
+        self.held_ids: tuple[int, ...] = ()
+        self._ahead = PromptAhead()
         self._run: ReplyRun | None = None  # of the reply under way
-        self._held_ids: tuple[int, ...] = ()  # what the last run left in the cache; nothing where it raised
-        self.begin(model)
 
     def begin(self, model: ChatModel) -> None:
         """Answer with this model from now on, and as if nothing had been said; the cache keeps what it holds."""
-        if model.producer is not self._model.producer:
-            self._held_ids = ()
-        self._model = model
-        self._prompts = PromptBuilder(model)
+        if model.producer is not self.model.producer:
+            self.held_ids = ()
+        if model is not self.model:
+            self.model, self.prompts = model, PromptBuilder(model)
+        self.prompts.forget_last()
+        self._ahead = PromptAhead()
         self.first_turn = 0
+
+    def first_turn_of(self, turns: Sequence[Turn], before: Sequence[Turn]) -> int:
+        """Return where the prompt of `turns` begins: those it left out stay out while only the oldest go."""
+        n_removed = len(before) - len(turns)
+        is_rest = n_removed >= 0 and tuple(turns) == tuple(before[n_removed:])
+        return max(self.first_turn - n_removed, 0) if is_rest else 0
+
+    def n_served(self, prompt_ids: Sequence[int]) -> int:
+        """Return how many leading positions of a prompt the cache, or a parked state, would serve."""
+        states = self.model.states
+        n_parked = 0 if states is None else states.n_parked(prompt_ids)
+        return max(common_length(prompt_ids, self.held_ids), n_parked)
 
     def reply(
         self,
@@ -62,24 +81,95 @@ class Replier:
             DoesNotFitError, TemplateError, SettingError, NoFiniteLogitsError: why there is no reply.
         """
         begun_ids = begun.generated_ids if begun else ()
-        window = self._prompts.fit(
+        window = self.prompts.fit(
             system, turns, [user], options, begun_ids=begun_ids, first_turn=self.first_turn
         )
         if window.n_dropped:
             on_event(TurnsDropped(window.n_dropped, window.dropped_tokens))
         opening_ids = window.prompt_ids[: len(window.prompt_ids) - len(begun_ids)]
-        tags = options.think_tags or self._model.reasoning_tags
+        tags = options.think_tags or self.model.reasoning_tags
         reply = Reply(
-            self._splitter(opening_ids, tags), show_tags(self._model.tokenizer, tags), on_event, begun
+            self._splitter(opening_ids, tags), show_tags(self.model.tokenizer, tags), on_event, begun
         )
         raw = self._generate(opening_ids, reply, options, cancel, tags)
+        miss = self._ahead.miss or self._miss(
+            raw, system, turns, options, is_window_moved=window.n_dropped > 0
+        )
+        raw, n_ahead = self._ahead.take(raw)
         turn = reply.finished(user, complete=not raw.reason.is_cut_short)
         if _came_to_nothing(raw, turn.reply):
-            return TurnResult(None, raw, window.n_dropped, window.dropped_tokens)
+            return TurnResult(None, raw, window.n_dropped, window.dropped_tokens, n_ahead, miss)
         self.first_turn = window.first_turn
         said = (*turns[window.first_turn :], turn)
-        self._prompts.note(system, said, (*opening_ids, *turn.generated_ids))
-        return TurnResult(turn, raw, window.n_dropped, window.dropped_tokens)
+        self.prompts.note(system, said, (*opening_ids, *turn.generated_ids))
+        return TurnResult(turn, raw, window.n_dropped, window.dropped_tokens, n_ahead, miss)
+
+    def read_ahead(
+        self,
+        system: str | None,
+        turns: Sequence[Turn],
+        draft: str,
+        options: ChatOptions,
+        *,
+        cancel: CancelFlag,
+    ) -> int:
+        """Bring what is certain of the next prompt into the cache; return how many positions were read so by now.
+
+        Nothing is read where turns would have to be left out for it, or reuse is off.
+
+        Raises:
+            DoesNotFitError, TemplateError: the next turn will say so.
+        """
+        if not options.completion.reuse:
+            return 0
+        ids = self.certain_ids(system, turns, draft, options)
+        if self.n_live(ids) < len(ids):
+            self.model.check_memory(len(ids))
+            self._set_others_aside()
+            with self._noting_held_ids():
+                raw = self._ahead.read(self.model, ids, options.completion, cancel)
+                self.held_ids = raw.kv_backed_token_ids
+            self._ahead.miss = self._ahead.miss or self._miss(
+                raw, system, tuple(turns), options, is_window_moved=False
+            )
+        return self._ahead.count(self.n_live(ids))
+
+    def certain_ids(
+        self, system: str | None, turns: Sequence[Turn], draft: str, options: ChatOptions
+    ) -> Sequence[int]:
+        """Return what the next prompt begins with if its message begins with `draft`: see `PromptBuilder`."""
+        return self.prompts.certain_ids(system, turns, draft, options, first_turn=self.first_turn)
+
+    def save_state(self, path: Path, *, most_bytes: int | None) -> None:
+        """Write the live state to a file. What was read of a draft is nobody's business, and is cut off first.
+
+        Raises:
+            StateFileError: it could not be written, or takes more than `most_bytes`.
+        """
+        states = self.model.states
+        if states is not None:
+            n_positions = self.prompts.n_said(self.held_ids) if self._ahead.has_read else None
+            with self._noting_held_ids():
+                states.save(
+                    path, template=self.model.template.source, n_positions=n_positions, most_bytes=most_bytes
+                )
+
+    def take_up_state(self, path: Path) -> int:
+        """Go on from the state in a file, and take what it was computed from for what was said.
+
+        Raises:
+            StateFileError: it is damaged, or of another model or template; nothing has changed.
+        """
+        if self.model.states is None:
+            return 0
+        with self._noting_held_ids():
+            n_positions = self.model.states.load(path, template=self.model.template.source)
+        self.prompts.remember(self.held_ids)
+        return n_positions
+
+    def n_live(self, prompt_ids: Sequence[int]) -> int:
+        """Return how many leading positions of a prompt are in the live cache."""
+        return common_length(prompt_ids, self.held_ids)
 
     def complete(
         self, text: str, options: ChatOptions, *, cancel: CancelFlag, on_event: TurnEventSink
@@ -89,7 +179,7 @@ class Replier:
         Raises:
             EmptyPromptError, DoesNotFitError, SettingError, NoFiniteLogitsError: why there is no reply.
         """
-        tokenizer = self._model.tokenizer
+        tokenizer = self.model.tokenizer
         prompt_ids = tokenizer.with_bos(tokenizer.encode(text, parse_special=True))
         reply = Reply(ReasoningSplitter(None), tokenizer, on_event)
         raw = self._generate(prompt_ids, reply, options, cancel, None)
@@ -120,85 +210,23 @@ class Replier:
         *earlier, last = turns
         completion = replace(options.completion, max_new_tokens=0)
         options = replace(options, completion=completion, on_overflow=OverflowPolicy.DROP)
-        ids = self._prompts.fit(
+        ids = self.prompts.fit(
             system, earlier, [last.user], options, begun_ids=last.generated_ids, first_turn=self.first_turn
         ).prompt_ids
-        self._model.check_memory(len(ids))
-        tokenizer, held_ids, self._held_ids = self._model.tokenizer, self._held_ids, ()
-        spellings = {token_id: spelling for spelling, token_id in tokenizer.control_ids.items()}
-
-        def spell(token_id: int) -> str:
-            return spellings.get(token_id) or tokenizer.token_bytes(token_id).decode("utf-8", "replace")
-
+        self.model.check_memory(len(ids))
+        held_ids, self.held_ids = self.held_ids, ()
         choices = explain_tokens(
-            self._model.producer,
+            self.model.producer,
             ids,
             len(ids) - min(max(n_tokens, 0), len(last.generated_ids)),
             held_ids=held_ids,
             n_alternatives=n_alternatives,
-            n_known=tokenizer.n_tokens,
-            spell=spell,
+            n_known=self.model.tokenizer.n_tokens,
+            spell=self.model.spell,
             cancel=cancel,
         )
-        self._held_ids = held_ids
+        self.held_ids = held_ids
         return choices
-
-    def count_tokens(self, system: str | None, turns: Sequence[Turn], options: ChatOptions) -> int:
-        """Return how many tokens the conversation takes in a prompt, 0 before its first turn."""
-        if not turns:
-            return 0
-        return len(self._prompts.encode(system, turns[self.first_turn :], [], options))
-
-    def count_by_role(self, system: str | None, turns: Sequence[Turn], options: ChatOptions) -> ContextUse:
-        """Return who said how many of them."""
-        return use_by_role(
-            system,
-            turns[self.first_turn :],
-            self._model.tokenizer,
-            total=self.count_tokens(system, turns, options),
-            context_length=self._model.context_length,
-            keep_reasoning=options.keep_reasoning,
-        )
-
-    def recomputed_after(
-        self,
-        system: str | None,
-        turns: Sequence[Turn],
-        options: ChatOptions,
-        *,
-        first_turn: int,
-        following: Sequence[Message] = (),
-        model: ChatModel | None = None,
-    ) -> Recompute:
-        """Return what of a conversation the cache would not serve, were its turns from `first_turn` on next.
-
-        `model` is this one with another template, if there is to be one.
-
-        Raises:
-            TemplateError: the template refuses the turns.
-        """
-        prompts = self._prompts if model is None else PromptBuilder(model)
-        held_ids = self._held_ids if options.completion.reuse else ()
-        if not turns and not following:
-            return recompute(self._before_any_message(prompts, system, options), held_ids)
-        options = replace(options, on_overflow=OverflowPolicy.DROP)
-        try:
-            prompt_ids = prompts.fit(system, turns, following, options, first_turn=first_turn).prompt_ids
-        except WindowOverflowError as error:  # and the next turn will not fit either
-            return Recompute(error.n_prompt, error.n_prompt)
-        return recompute(prompt_ids, held_ids)
-
-    def _before_any_message(
-        self, prompts: PromptBuilder, system: str | None, options: ChatOptions
-    ) -> Sequence[int]:
-        """Return the ids a prompt begins with whatever its first message says; none where none were computed yet."""
-        if not self._held_ids:
-            return ()
-        try:
-            one, other = (prompts.encode(system, (), [Message("user", text)], options) for text in "ab")
-        except TemplateError:  # that is for the next message to say
-            return ()
-        return one[: common_length(one, other)]
 
     def _generate(
         self,
@@ -208,19 +236,61 @@ class Replier:
         cancel: CancelFlag,
         tags: ReasoningTags | None,
     ) -> RawDecodeResult:
-        self._held_ids = ()
-        self._run = ReplyRun(self._model, reply, options, cancel, tags=tags)
-        try:
-            raw = self._run.generate(opening_ids)
-        finally:
-            self._run = None
-        self._held_ids = raw.kv_backed_token_ids
+        self._set_others_aside()
+        with self._noting_held_ids():
+            self._run = ReplyRun(self.model, reply, options, cancel, tags=tags)
+            try:
+                raw = self._run.generate(opening_ids)
+            finally:
+                self._run = None
+            self.held_ids = raw.kv_backed_token_ids
         return raw
+
+    @contextmanager
+    def _noting_held_ids(self) -> Iterator[None]:
+        """Note what a run leaves in the cache also where it raises: nothing, if the producer does not tell."""
+        self.held_ids = ()
+        try:
+            yield
+        finally:
+            if self.model.states is not None:
+                self.held_ids = self.model.states.held_ids
+
+    def _set_others_aside(self) -> None:
+        """Leave the live state whole where it is not what the last run here left: it is somebody else's."""
+        states = self.model.states
+        if states is not None and states.held_ids != self.held_ids:
+            states.expect_return()
+
+    def _miss(
+        self,
+        raw: RawDecodeResult,
+        system: str | None,
+        turns: tuple[Turn, ...],
+        options: ChatOptions,
+        *,
+        is_window_moved: bool,
+    ) -> Miss | None:
+        if raw.miss is None:
+            return None
+        said = self.prompts.said
+        shown = turns[self.first_turn :]
+        n_said = len(said.ids)
+        if self._ahead.has_read:  # then a draft may stand before where that ended
+            with suppress(WindowOverflowError):
+                n_said = min(n_said, len(self.certain_ids(system, turns, "", options)))
+        return describe_miss(
+            raw.miss,
+            n_said=n_said,
+            is_window_moved=is_window_moved,
+            is_same_conversation=said.system == system and shown[: len(said.turns)] == said.turns,
+            spell=self.model.spell,
+        )
 
     def _splitter(self, opening_ids: Sequence[int], tags: ReasoningTags | None) -> ReasoningSplitter:
         """Return a splitter that starts inside a thought where the prompt ends with the opening tag."""
         # Enough to spell any tag and the white space after it, however the tokenizer cuts them.
-        ending = self._model.tokenizer.decode(opening_ids[-16:], show_control=True).rstrip()
+        ending = self.model.tokenizer.decode(opening_ids[-16:], show_control=True).rstrip()
         return ReasoningSplitter(tags, inside=tags is not None and ending.endswith(tags.opening))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from turbospark_chat.chat.conversation import Turn
 from turbospark_chat.chat.counted import counted
 from turbospark_chat.chat.options import ChatOptions
+from turbospark_chat.chat.receipt import Miss
 from turbospark_chat.engine.completion import RawDecodeResult
 from turbospark_chat.engine.progress import Prefill
 
@@ -52,12 +53,18 @@ TurnEventSink = Callable[[TurnEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """A finished turn. `turn` is None when nothing was kept: it was cut short before it said anything new."""
+    """A finished turn. `turn` is None when nothing was kept: it was cut short before it said anything new.
+
+    `n_ahead` of the reused tokens were computed before the message was sent, while the model was idle. `miss` says
+    what kept the turn from reusing more, if anything did.
+    """
 
     turn: Turn | None
     raw: RawDecodeResult
     n_dropped_turns: int
     n_dropped_tokens: int
+    n_ahead: int = 0
+    miss: Miss | None = None
 
 
 @dataclass(frozen=True, slots=True)

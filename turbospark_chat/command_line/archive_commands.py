@@ -17,6 +17,7 @@ from turbospark_chat.chat.store import Store
 from turbospark_chat.chat.stored_conversation import ConversationSummary, SearchHit
 from turbospark_chat.chat.transcript import Transcript
 from turbospark_chat.chat.transcript_file import render_transcript, write_text_file, write_transcript
+from turbospark_chat.chat.warm_states import WarmStates
 from turbospark_chat.errors import UsageError
 from turbospark_chat.settings import Locations
 from turbospark_chat.terminal.harmless import harmless
@@ -33,6 +34,8 @@ def run_history(*, is_json: bool, delete: str | None) -> int:
             )
         with _opened() as store:
             store.delete(int(delete))
+        states = WarmStates(Locations.of_user().states)
+        states.delete(states.of_conversation(int(delete)))
         return 0
     with _opened() as store:
         found = store.list()

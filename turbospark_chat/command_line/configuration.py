@@ -5,23 +5,27 @@ Part of the composition root: it knows the sources of values and the tables of o
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from turbospark_chat.chat.bias_text import is_text_bias
 from turbospark_chat.chat.options import OPTIONS, ChatOptions, Option
+from turbospark_chat.chat.warm_states import DEFAULT_MEGABYTES
 from turbospark_chat.config.config_file import read_user_config
 from turbospark_chat.config.flag_values import FlagValues, untyped
 from turbospark_chat.config.flags import SETTINGS, Flag
 from turbospark_chat.config.setting_entry import Entry, Source
 from turbospark_chat.errors import SettingError, UsageError
 from turbospark_chat.models.catalog import DEFAULT_MODEL
+from turbospark_chat.models.retention import WINDOW_SLACK
 from turbospark_chat.terminal.interface_options import INTERFACE_OPTIONS, InterfaceOptions
 from turbospark_chat.terminal.theme import THEMES, Theme, find_theme
 from turbospark_chat.threads import read_threads
 
 EXIT_UNSOUND: Final = 2
+DEFAULT_SLOTS: Final = 4
 _UNSET: Final = (None, ())
 
 
@@ -77,6 +81,45 @@ def read_ctx(text: str | None) -> int | None:
     return int(text)
 
 
+def read_slots(text: str | None) -> int:
+    """Return how many conversations' states are kept in memory beside the one in use.
+
+    Raises:
+        SettingError: not a whole number from 0 to 1000.
+    """
+    if text is None:
+        return DEFAULT_SLOTS
+    if not text.isdecimal() or len(text) > 4 or int(text) > 1000:
+        raise SettingError(f"slots is {text[:20]!r}: give a whole number from 0 to 1000")
+    return int(text)
+
+
+def read_window_slack(text: str | None) -> int:
+    """Return how many positions a sliding window can go back.
+
+    Raises:
+        SettingError: not a whole number.
+    """
+    if text is None:
+        return WINDOW_SLACK
+    if not text.isdecimal() or len(text) > 9:
+        raise SettingError(f"window_slack is {text[:20]!r}: give a whole number, 0 or more")
+    return int(text)
+
+
+def read_state_budget(text: str | None) -> int:
+    """Return how many MB of disk space computed states may take.
+
+    Raises:
+        SettingError: not a whole number.
+    """
+    if text is None:
+        return DEFAULT_MEGABYTES
+    if not text.isdecimal() or len(text) > 9:
+        raise SettingError(f"state_budget is {text[:20]!r}: give a whole number of MB; 0 keeps none")
+    return int(text)
+
+
 def read_n(text: str | None) -> int:
     """Return how many answers a user asks for, 1 where nothing is said.
 
@@ -88,6 +131,18 @@ def read_n(text: str | None) -> int:
     if not text.isdecimal() or len(text) > 4 or not 1 <= int(text) <= 1000:
         raise SettingError(f"n is {text[:20]!r}: give a whole number from 1 to 1000")
     return int(text)
+
+
+_READERS: Final[Mapping[str, Callable[[Any], object]]] = MappingProxyType(
+    {
+        "ctx": read_ctx,
+        "threads": read_threads,
+        "slots": read_slots,
+        "window_slack": read_window_slack,
+        "state_budget": read_state_budget,
+    }
+)
+"""What reads a setting that is no row of a table of options."""
 
 
 def run_config(*, is_path_only: bool) -> int:
@@ -139,7 +194,7 @@ def _show(flag: Flag, value: Any) -> str:
         return choice.show(choice.change(screen, value) if is_set else screen)
     if not is_set:
         return DEFAULT_MODEL if flag.name == "model" else "–"
-    return str({"ctx": read_ctx, "threads": read_threads}.get(flag.name, str)(value))
+    return str(_READERS.get(flag.name, str)(value))
 
 
 def _show_style(name: str, style: str) -> str:

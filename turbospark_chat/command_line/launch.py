@@ -20,15 +20,20 @@ from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.options import ChatOptions
 from turbospark_chat.chat.template import read_template
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult
+from turbospark_chat.chat.warm_states import WarmStates
 from turbospark_chat.chat.window import OverflowPolicy
 from turbospark_chat.command_line.configuration import (
     read_chat_options,
     read_ctx,
     read_interface_options,
     read_n,
+    read_slots,
+    read_state_budget,
     read_theme,
+    read_window_slack,
 )
 from turbospark_chat.command_line.model_files import ModelShelf, find_model
+from turbospark_chat.command_line.prefix_cache import PrefixCache
 from turbospark_chat.config.flag_values import FlagValues
 from turbospark_chat.engine.model_thread import ModelThread
 from turbospark_chat.engine.raw_completion import CancelFlag
@@ -55,17 +60,21 @@ def run_chat(flags: FlagValues) -> int:
     stream = None if flags["json"] or not sys.stdin.isatty() else _screen_stream()
     if stream is None:
         options = _without_asking(flags, options, "needs a terminal to ask at")
-    with closing(_open_archive()) as archive:
+    with closing(_open_archive(_warm_states(flags))) as archive:
         loaded = None if flags["resume"] is None else archive.read(flags["resume"])
         return _chat(flags, options, interface, attachments, stream, archive, loaded)
 
 
-def _open_archive() -> "ConversationArchive":
+def _warm_states(flags: FlagValues) -> WarmStates:
+    return WarmStates(Locations.of_user().states, megabytes=flags.read("state_budget", read_state_budget))
+
+
+def _open_archive(states: WarmStates) -> "ConversationArchive":
     """Return the archive; what it needs is imported here, since a completion stores nothing and starts sooner."""
     from turbospark_chat.chat.archive import ConversationArchive
     from turbospark_chat.chat.store import Store
 
-    return ConversationArchive(lambda: Store.open(Locations.of_user().conversations))
+    return ConversationArchive(lambda: Store.open(Locations.of_user().conversations), states=states)
 
 
 def _chat(
@@ -90,13 +99,16 @@ def _chat(
                 with _warning("the system prompt is not stored"):
                     session.set_system(flags["system"])
         shelf = ModelShelf(resolved, load=partial(_load_another, flags), on_change=archive.name_model)
+        thread = ModelThread()
         try:
             if stream is None:
-                return _run_lines(session, archive, shelf, flags, interface, attachments)
-            return _run_repl(session, archive, shelf, flags, interface, attachments, stream)
+                return _run_lines(session, thread, archive, shelf, flags, interface, attachments)
+            return _run_repl(session, thread, archive, shelf, flags, interface, attachments, stream)
         finally:
             with _warning("the last turns are not stored"):
                 archive.catch_up(session.conversation)
+            if thread.has_ended:  # otherwise it still changes what would be stored
+                archive.leave(session)
 
 
 @contextmanager
@@ -117,6 +129,7 @@ def run_complete(flags: FlagValues, prompt: str) -> int:
     options = _without_asking(flags, read_chat_options(flags), "is for the chat")
     interface = read_interface_options(flags)
     n_answers = flags.read("n", read_n)
+    prefix = PrefixCache(_warm_states(flags), flags["prefix_cache"])
     attachments = [read_attachment(path) for path in flags["file"]]
     piped = _read_stdin(is_raw=is_raw)
     text = join_attachments(attachments, "\n".join(part for part in (prompt, piped) if part))
@@ -124,18 +137,21 @@ def run_complete(flags: FlagValues, prompt: str) -> int:
         raise UsageError("nothing to answer: give a PROMPT, or pipe one in")
     resolved = find_model(flags)
     session = _open_session(resolved, flags, options, is_raw=is_raw)
+    prefix.take_up(session)
     streams = Streams(sys.stdout, sys.stderr, is_quiet=flags["quiet"])
     if sys.stderr.isatty():
         for given in (*attachments, Attachment("stdin", piped)):
             if given.text:
                 streams.note(f"{given.name}: {session.count_text(given.text)} tokens\n")
     output = _output(flags, interface, streams, separator="\n")
-    answers = _answers(session, text, n_answers, is_raw=is_raw)
+    answers = prefix.watch(_answers(session, text, n_answers, is_raw=is_raw))
     thread = ModelThread()
     try:
         return ScriptRunner(thread, output).run(answers, TurnOrigin(resolved.name, session.arithmetic))
     finally:
         thread.close()
+        if thread.has_ended:
+            prefix.keep(session)
 
 
 def _answers(session: ChatSession, text: str, n_answers: int, *, is_raw: bool) -> Iterator[Generate]:
@@ -197,12 +213,21 @@ def _load(flags: FlagValues, resolved: ResolvedModel, *, is_raw: bool = False) -
         template=None if is_raw or flags["template"] is None else read_template(flags["template"]),
         is_raw=is_raw,
         arithmetic=_choose_arithmetic(flags),
+        n_slots=_n_slots(flags),
+        window_slack=flags.read("window_slack", read_window_slack),
     )
 
 
 def _load_another(flags: FlagValues, resolved: ResolvedModel) -> ChatModel:
     """Load a model that takes over: its own template and context, since those asked for were meant for the first."""
-    return open_chat_model(resolved.path, context_length=None, arithmetic=_choose_arithmetic(flags))
+    return open_chat_model(
+        resolved.path, context_length=None, arithmetic=_choose_arithmetic(flags), n_slots=_n_slots(flags)
+    )
+
+
+def _n_slots(flags: FlagValues) -> int:
+    """Return how many conversations' states to keep beside the live one; a completion has no other conversation."""
+    return flags.read("slots", read_slots) if "slots" in flags else 0
 
 
 def _choose_arithmetic(flags: FlagValues) -> Arithmetic:
@@ -229,6 +254,7 @@ def _screen_stream() -> TextIO | None:
 
 def _run_repl(
     session: ChatSession,
+    thread: ModelThread,
     archive: "ConversationArchive",
     shelf: ModelShelf,
     flags: FlagValues,
@@ -248,7 +274,7 @@ def _run_repl(
     painter = Painter(color=not os.environ.get("NO_COLOR"), styles=theme.styles)
     repl = Repl(
         session,
-        ModelThread(),
+        thread,
         archive=archive,
         models=shelf,
         locations=Locations.of_user(),
@@ -261,6 +287,7 @@ def _run_repl(
         is_vi=interface.editing is Editing.VI,
         has_bar=interface.toolbar,
         keeps_inputs=interface.save,  # they are the user's half of the conversation
+        reads_ahead=interface.eager,
         is_debug=flags["debug"],
     )
     show_warning = warnings.showwarning
@@ -273,6 +300,7 @@ def _run_repl(
 
 def _run_lines(
     session: ChatSession,
+    thread: ModelThread,
     archive: "ConversationArchive",
     shelf: ModelShelf,
     flags: FlagValues,
@@ -285,7 +313,6 @@ def _run_lines(
     streams = Streams(sys.stdout, sys.stderr, is_quiet=flags["quiet"])
     output = _output(flags, interface, streams, survives_errors=sys.stdin.isatty())
     prompt = "> " if sys.stdin.isatty() and not flags["quiet"] else ""
-    thread = ModelThread()
     chat = ScriptChat(
         session, ScriptRunner(thread, output), output,
         archive=archive, models=shelf, is_json=flags["json"], attachments=attachments,

@@ -79,3 +79,42 @@ def run_bench(
     for name, text in report.notes.items():
         print(f"{name}: {text}")
     return 0
+
+
+def run_chat_bench(model: str, threads: str | None, *, rounds: int, is_json: bool, peer: str | None) -> int:
+    """Measure a conversation with a model, beside llama.cpp by its bindings and its server if asked."""
+    from turbospark_chat.bench.chat_report import paste_line, time_table, token_table
+    from turbospark_chat.bench.chat_runner import measure_chat
+    from turbospark_chat.bench.peer_chat import installed_chats
+    from turbospark_chat.bench.runner import PEER
+    from turbospark_chat.terminal.listing import print_table
+
+    if peer not in (None, PEER):
+        raise UsageError(f"peer is {peer!r}: give {PEER}")
+    peers = installed_chats() if peer else []
+    if peer and not peers:
+        raise UsageError(
+            f"`--peer {PEER}` needs a package of it; `pip install llama-cpp-python` installs one"
+        )
+    path = install(resolve(model, Locations.of_user()), is_quiet=False)
+    check_model(path)
+    line = ProgressLine(sys.stderr)
+    try:
+        report = measure_chat(
+            path,
+            n_threads=read_threads(threads) or physical_cores(),
+            n_rounds=rounds,
+            peers=peers,
+            on_step=lambda name: line.draw(f"measuring: {name}"),
+        )
+    finally:
+        line.clear()
+    if is_json:
+        print(report.to_json())
+        return 0
+    print_table(token_table(report))
+    print()
+    print_table(time_table(report))
+    print()
+    print(paste_line(report.paste))
+    return 0

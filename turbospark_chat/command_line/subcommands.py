@@ -171,15 +171,51 @@ def bench(
         str | None,
         typer.Option("--peer", metavar="NAME", help="Measure another program by turns: llama.cpp."),
     ] = None,
+    is_chat: Annotated[
+        bool,
+        typer.Option("--chat", help="Measure a conversation instead: what each turn computes and takes."),
+    ] = False,
     debug: DebugArg = False,
 ) -> Action:
     """Measure how fast a model runs here; takes minutes."""
 
     def action() -> int:
         set_blas_threads(read_threads(threads))
-        from turbospark_chat.command_line.model_commands import run_bench
+        from turbospark_chat.command_line.model_commands import run_bench, run_chat_bench
 
+        if is_chat:
+            if against is not None:
+                raise UsageError("`--against` compares no conversations: leave it or `--chat` out")
+            return run_chat_bench(model, threads, rounds=rounds, is_json=is_json, peer=peer)
         return run_bench(model, threads, rounds=rounds, is_json=is_json, against=against, peer=peer)
+
+    return action
+
+
+@app.command()
+def verify(
+    model: Annotated[
+        str,
+        typer.Option(
+            "-m",
+            "--model",
+            metavar="MODEL",
+            help="A catalogue name or the path of a GGUF file.",
+            autocompletion=complete_model,
+        ),
+    ] = "smollm2",
+    threads: ThreadsArg = None,
+    is_json: JsonArg = False,
+    debug: DebugArg = False,
+) -> Action:
+    """Prove that reuse changes nothing: chat with a model and compute every state anew."""
+
+    def action() -> int:
+        n_threads = read_threads(threads)
+        set_blas_threads(n_threads)
+        from turbospark_chat.command_line.verify_command import run_verify
+
+        return run_verify(model, n_threads, is_json=is_json)
 
     return action
 

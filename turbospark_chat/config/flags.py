@@ -124,6 +124,10 @@ FLAGS: Final = (
     ),
     _turn("max_tokens_per_sec", "NUMBER", "Write at most this many tokens a second."),
     _turn(
+        "speculate", "N",
+        "Guess up to so many next tokens from the text so far and check them at once; 0 guesses none.",
+    ),
+    _turn(
         "max_thinking_tokens", "N",
         "End the model's thinking after this many tokens and let it answer; none lets it think on.",
     ),
@@ -131,6 +135,19 @@ FLAGS: Final = (
         "think_tags", "'OPEN CLOSE'", "Tags around the model's thinking; none takes those its template mentions."
     ),
     Flag("threads", "N", "Threads to compute with; one for each core, if not given."),
+    Flag(
+        "slots", "N",
+        "Other conversations and branches whose computed state stays in memory; 4 if not given, 0 keeps none.",
+        commands=CHAT,
+    ),
+    Flag(
+        "window_slack", "N",
+        "Tokens that a model with sliding windows can go back at once; 512 if not given.",
+    ),
+    Flag(
+        "state_budget", "MB",
+        "Disk space for what was computed, so that it need not be again; 1024 if not given, 0 keeps none.",
+    ),
     _interface(
         "think", "show|fold|hide", "Show the model's thinking, fold it to one line, or hide it.", commands=BOTH
     ),
@@ -139,8 +156,14 @@ FLAGS: Final = (
     _interface("toolbar", None, "Show the status bar below the input."),
     _interface("editing", "emacs|vi", "The keys that edit the input."),
     _interface("theme", "default|dark|light|plain", "The colours of the screen; plain has none."),
+    _interface("eager", None, "Let the model read what is typed before it is sent, while it is idle."),
     Flag(
         "n", "N", "Give so many answers, one after another.", commands=COMPLETE, is_setting=False
+    ),
+    Flag(
+        "prefix_cache", "NAME",
+        "Keep what was computed of the prompt under a name, and begin from it the next time.",
+        commands=COMPLETE, is_setting=False,
     ),
     Flag(
         "raw", None, "Feed the text as it is, without the chat template.", commands=COMPLETE, is_setting=False

@@ -7,11 +7,13 @@ from types import MappingProxyType
 
 from turbospark_chat.engine.pacing import PowerProfile
 from turbospark_chat.engine.pressure import MemoryPressure
+from turbospark_chat.engine.reuse_miss import ReuseMiss
 from turbospark_chat.engine.sampling_config import SamplingConfig
 from turbospark_chat.errors import SettingError
 
 _LEAST_RATE = 0.01  # tok/s, one in 100 seconds: no thread can wait out the interval of any rate above 0
 _MOST_RATE = 1e6  # tokens a second; no model comes near it, and its deadlines stay exact
+_MOST_SPECULATION = 15  # behind a token: together they fill the sixteen lanes of a kernel's vectors
 
 
 class StopReason(StrEnum):
@@ -55,6 +57,7 @@ class CompletionConfig:
     reuse: bool = True
     power_profile: PowerProfile = PowerProfile.PERFORMANCE
     max_tokens_per_sec: float | None = None
+    speculation: int = 0  # ids guessed and fed behind a sampled one, at most
 
     def __post_init__(self) -> None:
         """Check the numbers and texts.
@@ -74,6 +77,8 @@ class CompletionConfig:
             raise SettingError(
                 f"max_tokens_per_sec is {self.max_tokens_per_sec}: give {_LEAST_RATE} to {_MOST_RATE:.0f}, or none"
             )
+        if not 0 <= self.speculation <= _MOST_SPECULATION:
+            raise SettingError(f"speculate is {self.speculation}: give 0 to {_MOST_SPECULATION}")
 
     def chunk_at(self, position: int) -> int:
         """Return how many tokens to feed at once from `position` on.
@@ -107,6 +112,9 @@ class RawDecodeResult:
     reused_prefix_tokens: int
     session_slot_evicted: bool
     peak_memory_pressure: MemoryPressure
+    miss: ReuseMiss | None = None  # what kept the cache from serving more, if anything did
+    proposed_tokens: int = 0  # guessed and fed in advance
+    accepted_tokens: int = 0  # those of them that came
 
     @property
     def prefilled_tokens(self) -> int:

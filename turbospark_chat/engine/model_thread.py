@@ -31,6 +31,10 @@ class Job(Generic[Event, Result]):
         """Ask the work to stop; it ends by itself within a step."""
         self._cancel.set()
 
+    def wait(self) -> None:
+        """Wait for the end, whatever came of the work."""
+        self._finished.wait()
+
     def drain(self) -> list[Event]:
         """Return the events that wait, without waiting for more."""
         events: list[Event] = []
@@ -52,7 +56,7 @@ class Job(Generic[Event, Result]):
 
     def result(self) -> Result:
         """Wait for the end and return what the work returned, or raise what it raised."""
-        self._finished.wait()
+        self.wait()
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]  # set before _finished unless _error is
@@ -94,6 +98,11 @@ class ModelThread:
         job: Job[Event, Result] = Job(wake)
         self._jobs.put(lambda: job.run(work))
         return job
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it runs nothing and never will again."""
+        return not self._thread.is_alive()
 
     def close(self, *, timeout: float = 5.0) -> None:
         """Let queued jobs end and stop the thread; cancel a running job first, or this waits for it."""

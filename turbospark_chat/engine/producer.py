@@ -1,7 +1,7 @@
 """The seam between the engine and a model: ids and positions in, logits out. Ships with its test double."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,21 @@ class LogitProducer(Protocol):
         COMMITS: afterwards cache and record hold exactly that many positions. 0 where the state cannot go back,
         never a wrong state.
         """
+
+
+@runtime_checkable
+class ScoresEach(LogitProducer, Protocol):
+    """A producer that can tell what follows each of several tokens, and take back those that did not come."""
+
+    @property
+    def slack(self) -> int:
+        """How many of the positions fed last can be taken back for certain; 0 where it scores only the last token."""
+
+    def produce_each(self, tokens: Sequence[int], position: int) -> Logits:
+        """Feed several tokens and return the logits (T, V) after each."""
+
+    def rewind_to(self, position: int) -> int:
+        """Cut cache and record to at most `position`, or as far back as it can go; return the positions kept."""
 
 
 class ScriptedProducer:

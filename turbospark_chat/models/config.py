@@ -5,8 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from turbospark_chat.errors import ModelFileError, UnsupportedModelError
 
+_MOST_LAYERS = 4096  # far above any model: what a damaged file claims is not to be allocated for
+_WINDOW_PATTERNS = {"gemma3": 6}  # where the file is silent: every so manyth layer sees everything
 _LEAST_EPS = 1e-30  # still above 0 in float32: a row of zeros must not be divided by 0
 
 
@@ -26,11 +30,8 @@ class ModelConfig:
     rope_theta: float
     rope_dim: int
     rope_scale: float  # positions are divided by it (linear scaling); 1 where there is none
-    sliding_window: int | None
-
-    def kv_bytes(self, length: int, *, item_bytes: int) -> int:
-        """Return the bytes of a KV cache holding `length` positions."""
-        return 2 * self.n_layers * self.n_kv_heads * self.head_dim * length * item_bytes
+    window_rope_theta: float  # of the layers with a window, in architectures that turn those otherwise
+    windows: tuple[int | None, ...]  # how many positions each layer sees, its own included; None: all
 
 
 class _Reader:
@@ -61,6 +62,16 @@ class _Reader:
             )
         return int(value)
 
+    def flags(self, key: str, length: int) -> tuple[bool, ...] | None:
+        """Return so many truth values, or None where there is no list of numbers."""
+        full = f"{self._architecture}.{key}"
+        value = self._metadata.get(full)
+        if not isinstance(value, np.ndarray):
+            return None
+        if len(value) != length:
+            raise ModelFileError(self._path, f"`{full}` has {len(value)} values, for {length} layers")
+        return tuple(bool(flag) for flag in value)
+
     def text(self, key: str, default: str) -> str:
         full = f"{self._architecture}.{key}"
         value = self._metadata.get(full, default)
@@ -82,6 +93,9 @@ def read_config(metadata: Mapping[str, object], path: Path) -> ModelConfig:
     read = _Reader(metadata, architecture, path)
     if read.number("expert_count", 0):
         raise UnsupportedModelError(path, "mixture-of-experts layers are not supported")
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if read.number(key, 0):
+            raise UnsupportedModelError(path, f"`{architecture}.{key}` is not supported")
     dim, n_heads = read.count("embedding_length"), read.count("attention.head_count")
     head_dim = read.count("attention.key_length", dim // n_heads or 1)
     n_kv_heads = read.count("attention.head_count_kv", n_heads)
@@ -92,9 +106,12 @@ def read_config(metadata: Mapping[str, object], path: Path) -> ModelConfig:
         raise ModelFileError(path, f"`rope.dimension_count` must be even and at most {head_dim}: {rope_dim}")
     if read.count("attention.value_length", head_dim) != head_dim:
         raise UnsupportedModelError(path, "keys and values of different lengths are not supported")
+    n_layers = read.count("block_count")
+    if n_layers > _MOST_LAYERS:
+        raise ModelFileError(path, f"`{architecture}.block_count` is out of range: {n_layers}")
     return ModelConfig(
         architecture=architecture,
-        n_layers=read.count("block_count"),
+        n_layers=n_layers,
         dim=dim,
         ffn_dim=read.count("feed_forward_length"),
         n_heads=n_heads,
@@ -105,8 +122,20 @@ def read_config(metadata: Mapping[str, object], path: Path) -> ModelConfig:
         rope_theta=read.number("rope.freq_base", 10000.0, minimum=1),
         rope_dim=rope_dim,
         rope_scale=_rope_scale(read, path),
-        sliding_window=int(read.number("attention.sliding_window", 0)) or None,
+        window_rope_theta=read.number("rope.freq_base_swa", 10000.0, minimum=1),
+        windows=_windows(read, n_layers, _WINDOW_PATTERNS.get(architecture, 0)),
     )
+
+
+def _windows(read: _Reader, n_layers: int, pattern: int) -> tuple[int | None, ...]:
+    """Return each layer's window: of all of them, or of all but every `pattern`th, or of those the file marks."""
+    window = int(read.number("attention.sliding_window", 0)) or None
+    key = "attention.sliding_window_pattern"
+    has_window = read.flags(key, n_layers)
+    if has_window is None:
+        every = int(read.number(key, pattern))
+        has_window = tuple(not every or layer % every < every - 1 for layer in range(n_layers))
+    return tuple(window if windowed else None for windowed in has_window)
 
 
 def _rope_scale(read: _Reader, path: Path) -> float:

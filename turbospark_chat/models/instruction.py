@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from turbospark_chat.models.kernels.layout import MAX_TOKENS
-from turbospark_chat.models.packed_kv_cache import CachePart
+from turbospark_chat.models.packed_layer import CachePart
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +21,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class CacheSlot:
-    """An array of a layer's cache, wherever the state of the moment keeps it."""
+    """An array of a layer's cache: where position 0 stands in the state of the moment, or would stand."""
 
     layer: int
     part: CachePart
@@ -29,7 +29,7 @@ class CacheSlot:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How many positions a layer of the state of the moment has room for."""
+    """How many rows a layer of the state of the moment has room for."""
 
     layer: int
 

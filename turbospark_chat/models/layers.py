@@ -5,6 +5,8 @@ Hd `head_dim` · F `ffn_dim` · V vocabulary. No batch axis. Weights are stored 
 Everything is float32, but for the angles of RoPE.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,10 +68,11 @@ def apply_rope(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
     return rotated
 
 
-def attention(q: Array, k: Array, v: Array, position: int) -> Array:
-    """Causal attention of q (T, H, Hd) over k, v (KV, S, Hd); token t stands at `position + t`. Returns (T, H * Hd).
+def attention(q: Array, k: Array, v: Array, position: int, *, window: int | None = None) -> Array:
+    """Causal attention of q (T, H, Hd) over k, v (KV, S, Hd); token t has row `position + t`. Returns (T, H * Hd).
 
-    Query head h reads key/value head `h // (H / KV)`. Scores are scaled by 1 / sqrt(Hd).
+    Query head h reads key/value head `h // (H / KV)`. Scores are scaled by 1 / sqrt(Hd). With a `window` a token sees
+    so many rows, its own the last of them.
     """
     n_tokens, n_heads, head_dim = q.shape
     n_kv_heads, length, _ = k.shape
@@ -79,6 +82,8 @@ def attention(q: Array, k: Array, v: Array, position: int) -> Array:
     scores: Array = np.matmul(rows, k.transpose(0, 2, 1))  # (KV, G * T, S)
     scores = scores.reshape(n_kv_heads, group, n_tokens, length)  # (KV, G, T, S)
     scores[..., position:] += np.triu(np.full((n_tokens, n_tokens), -np.inf, np.float32), k=1)  # the future
+    if window is not None and length > window:
+        scores += np.tril(np.full((n_tokens, length), -np.inf, np.float32), k=position - window)  # the past
     scores -= scores.max(axis=-1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=-1, keepdims=True)
@@ -91,4 +96,12 @@ def swiglu(gate: Array, up: Array) -> Array:
     """Return silu(gate) * up, both (T, F). https://arxiv.org/abs/2002.05202"""
     with np.errstate(over="ignore"):  # exp of a large -gate is inf, and x / inf is the right 0
         y: Array = np.multiply(gate / (1.0 + np.exp(-gate)), up)
+    return y
+
+
+def geglu(gate: Array, up: Array) -> Array:
+    """Return gelu(gate) * up, both (T, F), by the approximation with tanh. https://arxiv.org/abs/1606.08415"""
+    with np.errstate(over="ignore"):  # the tanh of an infinite number is the right 1
+        inner = np.float32(math.sqrt(2 / math.pi)) * gate * (1 + np.float32(0.044715) * gate * gate)
+    y: Array = np.float32(0.5) * gate * (1 + np.tanh(inner)) * up
     return y

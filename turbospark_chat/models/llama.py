@@ -8,7 +8,7 @@ from typing import Generic
 from turbospark_chat.models import layers
 from turbospark_chat.models.config import ModelConfig
 from turbospark_chat.models.forward_pass import ForwardPass, W, X
-from turbospark_chat.models.llama_weights import BlockWeights, Linear, LlamaWeights
+from turbospark_chat.models.llama_weights import BlockWeights, LlamaWeights
 
 
 class Llama(Generic[W]):
@@ -16,11 +16,11 @@ class Llama(Generic[W]):
 
     def __init__(self, config: ModelConfig, weights: LlamaWeights[W], *, vocab_size: int) -> None:
         self.config = config
-        self.vocab_size = (
-            vocab_size  # rows V of the output head, which may be padded past the tokenizer's ids
-        )
-        self.frequencies = layers.rope_frequencies(
-            config.rope_dim, config.rope_theta, scale=config.rope_scale, divisors=weights.rope_divisors
+        self.vocab_size = vocab_size
+        self.frequencies = (
+            layers.rope_frequencies(
+                config.rope_dim, config.rope_theta, scale=config.rope_scale, divisors=weights.rope_divisors
+            ),
         )
         self._weights = weights
 
@@ -31,8 +31,8 @@ class Llama(Generic[W]):
         for index, block in enumerate(self._weights.blocks):
             x = run.add(x, self._attend(run, run.rms_norm(x, block.attn_norm, eps), block, index))
             normed = run.rms_norm(x, block.ffn_norm, eps)
-            gate, up = _project(run, normed, block.ffn_gate), _project(run, normed, block.ffn_up)  # (T, F)
-            x = run.add(x, _project(run, run.swiglu(gate, up), block.ffn_down))
+            gate, up = block.ffn_gate.project(run, normed), block.ffn_up.project(run, normed)  # (T, F)
+            x = run.add(x, block.ffn_down.project(run, run.swiglu(gate, up)))
         return x
 
     def logits(self, run: ForwardPass[X, W], x: X) -> X:
@@ -42,12 +42,7 @@ class Llama(Generic[W]):
 
     def _attend(self, run: ForwardPass[X, W], x: X, block: BlockWeights[W], index: int) -> X:
         head_dim = self.config.head_dim
-        q, k = _project(run, x, block.attn_q), _project(run, x, block.attn_k)
-        v = _project(run, x, block.attn_v)
+        q, k, v = (linear.project(run, x) for linear in (block.attn_q, block.attn_k, block.attn_v))
         # GGUF's converter permutes the rows of Q and K for neighbouring pairs, so the rows stay as they are.
         q, k = (run.rope(heads, head_dim, interleaved=True) for heads in (q, k))
-        return _project(run, run.attention(q, k, v, index), block.attn_output)
-
-
-def _project(run: ForwardPass[X, W], x: X, linear: Linear[W]) -> X:
-    return run.linear(x, linear.weight, linear.bias)
+        return block.attn_output.project(run, run.attention(q, k, v, index))

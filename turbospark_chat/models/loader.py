@@ -12,18 +12,23 @@ from turbospark_chat.errors import (
     MemoryOverflowError,
     ModelFileError,
     ModelWarning,
+    SettingError,
     UnsupportedModelError,
 )
+from turbospark_chat.models import gemma3_weights, llama_weights
 from turbospark_chat.models.compiled_model import CompiledModel
 from turbospark_chat.models.config import ModelConfig, read_config
+from turbospark_chat.models.forward_pass import Architecture
+from turbospark_chat.models.gemma3 import Gemma3
 from turbospark_chat.models.gguf import GgufFile
 from turbospark_chat.models.kernel_library import KernelLibrary
 from turbospark_chat.models.kernels.layout import GROUP, PART
+from turbospark_chat.models.kv_cache import float_row_bytes
 from turbospark_chat.models.llama import Llama
-from turbospark_chat.models.llama_weights import check_weights, load_weights
 from turbospark_chat.models.numpy_model import NumpyModel
-from turbospark_chat.models.packed_kv_cache import packed_position_bytes
-from turbospark_chat.models.runner import Model
+from turbospark_chat.models.packed_kv_cache import packed_row_bytes
+from turbospark_chat.models.retention import WINDOW_SLACK, count_rows
+from turbospark_chat.models.state import Model
 from turbospark_chat.models.stop_ids import StopIds, gather_stop_ids
 from turbospark_chat.models.tokenizer import Tokenizer
 from turbospark_chat.models.vocabulary import Vocabulary, read_vocabulary
@@ -42,45 +47,63 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """Everything a chat needs of a model file. `context_length` is the longest that is exact."""
+    """Everything a chat needs of a model file."""
 
     config: ModelConfig
     model: "RunnableModel"
     tokenizer: Tokenizer
     stop_ids: StopIds
     template: str | None
-    context_length: int
+
+    window_slack: int = WINDOW_SLACK
 
     def kv_bytes(self, n_positions: int) -> int:
-        """Return the size of a KV cache for so many positions."""
-        return n_positions * self.model.position_bytes
+        """Return the size of a KV cache for so many positions, with all that lets its windows go back."""
+        return self.model.row_bytes * count_rows(self.config.windows, n_positions, slack=self.window_slack)
+
+    def largest_layer_bytes(self, n_positions: int) -> int:
+        """Return what its largest layer has of that."""
+        rows = (count_rows([window], n_positions, slack=self.window_slack) for window in self.config.windows)
+        return self.model.row_bytes * max(rows)
 
 
 class RunnableModel(Model[Any], Protocol):
-    """A model that says what computes it and what a position of its cache takes."""
+    """A model that says what computes it and what its cache takes."""
 
     @property
     def arithmetic(self) -> str:
         """What computes, for people."""
 
     @property
-    def position_bytes(self) -> int:
-        """Bytes of a position in the KV cache."""
+    def row_bytes(self) -> int:
+        """Bytes of a position in one layer's cache."""
+
+
+ReadMatrix = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Architecture:
+class ArchitectureParts:
     """What one kind of model is made of."""
 
     check: Callable[[GgufFile, ModelConfig], None]  # refuses a file it cannot build from, loading nothing
-    build: Callable[[GgufFile, ModelConfig, Callable[[str], Any]], Llama[Any]]  # given what reads a matrix
+    build: Callable[[GgufFile, ModelConfig, ReadMatrix], Architecture[Any]]
 
 
-def _build_llama(file: GgufFile, config: ModelConfig, read_matrix: Callable[[str], Any]) -> Llama[Any]:
-    return Llama(config, load_weights(file, config, read_matrix), vocab_size=_n_rows(file))
+def _build_llama(file: GgufFile, config: ModelConfig, read_matrix: ReadMatrix) -> Architecture[Any]:
+    weights = llama_weights.load_weights(file, config, read_matrix)
+    return Llama(config, weights, vocab_size=_n_rows(file))
 
 
-ARCHITECTURES: Mapping[str, Architecture] = {"llama": Architecture(check_weights, _build_llama)}
+def _build_gemma3(file: GgufFile, config: ModelConfig, read_matrix: ReadMatrix) -> Architecture[Any]:
+    weights = gemma3_weights.load_weights(file, config, read_matrix)
+    return Gemma3(config, weights, vocab_size=_n_rows(file))
+
+
+ARCHITECTURES: Mapping[str, ArchitectureParts] = {
+    "llama": ArchitectureParts(llama_weights.check_weights, _build_llama),
+    "gemma3": ArchitectureParts(gemma3_weights.check_weights, _build_gemma3),
+}
 
 
 def load_model(
@@ -89,26 +112,32 @@ def load_model(
     available_bytes: int,
     arithmetic: Arithmetic = Arithmetic(),
     vocabularies: VocabularyCache | None = None,
+    window_slack: int = WINDOW_SLACK,
 ) -> LoadedModel:
     """Load a GGUF file, its vocabulary through a cache if there is one.
+
+    `window_slack` is how many positions its layers with a window can go back without a checkpoint.
 
     Where kernels cannot be had for it, numpy computes: a ModelWarning says so if that is the machine's doing.
 
     Raises:
         ModelFileError, UnsupportedModelError: what is wrong with the file.
         MemoryOverflowError: the weights need more than `available_bytes`; before any is allocated.
+        SettingError: the slack is below 0.
     """
+    if window_slack < 0:
+        raise SettingError(f"window_slack is {window_slack}: give a whole number, 0 or more")
     with GgufFile.open(path) as file:
         config, vocabulary = read_supported(file, vocabularies)
-        model = _build_compiled(file, config, arithmetic, available_bytes)
+        model = _build_compiled(file, config, arithmetic, available_bytes, window_slack)
         template = file.metadata.get("tokenizer.chat_template")
         return LoadedModel(
             config=config,
-            model=model or _build_numpy(file, config, available_bytes),
+            model=model or _build_numpy(file, config, available_bytes, window_slack),
             tokenizer=Tokenizer(vocabulary),
             stop_ids=gather_stop_ids(vocabulary),
             template=template if isinstance(template, str) else None,
-            context_length=_exact_context(config),
+            window_slack=window_slack,
         )
 
 
@@ -126,7 +155,7 @@ class Footprint:
 
     arithmetic: str
     weight_bytes: int
-    position_bytes: int  # of the KV cache
+    row_bytes: int  # of a position in one layer's KV cache
 
 
 def footprint(file: GgufFile, config: ModelConfig, arithmetic: Arithmetic) -> Footprint:
@@ -134,29 +163,32 @@ def footprint(file: GgufFile, config: ModelConfig, arithmetic: Arithmetic) -> Fo
     library = arithmetic.library
     reason = "as asked" if library is None else why_not_compiled(file, config) or library.why_unavailable()
     if reason is None:
-        return Footprint("compiled, on the weights as they are", file.size, packed_position_bytes(config))
-    return Footprint(
-        f"numpy, in float32: {reason}", weight_bytes(file), config.kv_bytes(1, item_bytes=FLOAT_BYTES)
-    )
+        return Footprint("compiled, on the weights as they are", file.size, packed_row_bytes(config))
+    return Footprint(f"numpy, in float32: {reason}", weight_bytes(file), float_row_bytes(config))
 
 
 def _build_compiled(
-    file: GgufFile, config: ModelConfig, arithmetic: Arithmetic, available_bytes: int
+    file: GgufFile, config: ModelConfig, arithmetic: Arithmetic, available_bytes: int, window_slack: int
 ) -> RunnableModel | None:
     if arithmetic.library is None or why_not_compiled(file, config) is not None:
         return None
     _check_memory(file, file.size, available_bytes, "mapped,")
     architecture = ARCHITECTURES[config.architecture].build(file, config, file.map_weight)
     try:
-        return CompiledModel(architecture, arithmetic.library, n_threads=arithmetic.n_threads)
+        return CompiledModel(
+            architecture, arithmetic.library, n_threads=arithmetic.n_threads, window_slack=window_slack
+        )
     except KernelsUnavailableError as error:
         warnings.warn(f"numpy computes, which is slower: {error}", ModelWarning, stacklevel=4)
         return None
 
 
-def _build_numpy(file: GgufFile, config: ModelConfig, available_bytes: int) -> RunnableModel:
+def _build_numpy(
+    file: GgufFile, config: ModelConfig, available_bytes: int, window_slack: int
+) -> RunnableModel:
     _check_memory(file, weight_bytes(file), available_bytes, "as float32,")
-    return NumpyModel(ARCHITECTURES[config.architecture].build(file, config, file.load))
+    architecture = ARCHITECTURES[config.architecture].build(file, config, file.load)
+    return NumpyModel(architecture, window_slack=window_slack)
 
 
 def _check_memory(file: GgufFile, needed: int, available: int, how: str) -> None:
@@ -204,16 +236,3 @@ def _n_rows(file: GgufFile) -> int:
 
 def _matrix_shapes(file: GgufFile) -> list[tuple[int, ...]]:
     return [info.shape for info in file.tensors.values() if len(info.shape) == 2]
-
-
-def _exact_context(config: ModelConfig) -> int:
-    """Return the context length, cut to a sliding window: within it, full attention is exact."""
-    window = config.sliding_window
-    if window is None or window >= config.context_length:
-        return config.context_length
-    warnings.warn(
-        f"the context is limited to the model's sliding window of {window} positions",
-        ModelWarning,
-        stacklevel=2,
-    )
-    return window

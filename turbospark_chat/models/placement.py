@@ -1,13 +1,15 @@
 """Where in memory the activations of a program live, and which instructions have to wait for others therefore."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from turbospark_chat.models.instruction import Buffer, CacheSlot, Instruction, Operand
 
 ALIGNMENT = 16  # floats: a cache line
 
 
-def place_buffers(instructions: Sequence[Instruction], *, keep: Buffer) -> tuple[dict[Buffer, int], int]:
+def place_buffers(
+    instructions: Sequence[Instruction], *, keep: Collection[Buffer]
+) -> tuple[dict[Buffer, int], int]:
     """Give every buffer a place that no buffer still to be read occupies; return the places and their whole size."""
     last_use = {
         operand: index
@@ -15,7 +17,7 @@ def place_buffers(instructions: Sequence[Instruction], *, keep: Buffer) -> tuple
         for operand in instruction.operands
         if isinstance(operand, Buffer)
     }
-    last_use[keep] = len(instructions)
+    last_use |= dict.fromkeys(keep, len(instructions))
     offsets: dict[Buffer, int] = {}
     alive: list[Buffer] = []
     size = 0

@@ -26,22 +26,27 @@ class Program:
     """Instructions, the memory they work on, and what a state has to fill in."""
 
     code: NDArray[np.int64]  # (n_instructions, WIDTH)
-    output: Array  # the last buffer asked for: (n_features * MAX_TOKENS,), or (n_features,) of a single token
+    outputs: tuple[Array, ...]  # each (n_features * MAX_TOKENS,), or (n_features,) of a single token
     patches: tuple[Patch, ...]
     scratch_bytes: int  # that each thread needs for itself
     keep_alive: tuple[object, ...] = field(repr=False)  # what the addresses in the code belong to
+
+    @property
+    def output(self) -> Array:
+        """The first of the outputs."""
+        return self.outputs[0]
 
 
 def assemble(
     instructions: Sequence[Instruction],
     address_of: Callable[[str], int],
     *,
-    output: Buffer,
+    outputs: Sequence[Buffer],
     scratch_bytes: int,
     keep_alive: tuple[object, ...],
 ) -> Program:
-    """Place every buffer and write the instructions; `output` is there at the end. `address_of` finds a kernel."""
-    offsets, n_floats = place_buffers(instructions, keep=output)
+    """Place every buffer and write the instructions; `outputs` are there at the end. `address_of` finds a kernel."""
+    offsets, n_floats = place_buffers(instructions, keep=outputs)
     arena = np.zeros(n_floats + ALIGNMENT, np.float32)
     arena = arena[-arena.ctypes.data // 4 % ALIGNMENT :]
     code = np.zeros((len(instructions), WIDTH), np.int64)
@@ -62,7 +67,7 @@ def assemble(
     code[:, Field.WAITS] = find_waits(instructions, offsets)
     return Program(
         code=code,
-        output=arena[offsets[output] :][: output.n_floats],
+        outputs=tuple(arena[offsets[output] :][: output.n_floats] for output in outputs),
         patches=tuple(patches),
         scratch_bytes=scratch_bytes,
         keep_alive=(arena, *keep_alive),

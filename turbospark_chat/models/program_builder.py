@@ -3,7 +3,7 @@
 Knows the kernels by name, and their arguments, never their code.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from turbospark_chat.models.instruction import (
 )
 from turbospark_chat.models.kernels.layout import GROUP, MAX_SPLITS, PART, TILE_ROWS, scratch_bytes
 from turbospark_chat.models.layers import Array
-from turbospark_chat.models.packed_kv_cache import CachePart
+from turbospark_chat.models.packed_layer import CachePart
 from turbospark_chat.models.program import Program, assemble
 from turbospark_chat.models.quants import FORMATS
 from turbospark_chat.models.weight import Weight
@@ -35,12 +35,16 @@ _FEATURES = 64  # and of several tokens
 class ProgramBuilder:
     """A forward pass that writes down what it is asked to compute. Build with `finish`."""
 
-    def __init__(self, *, n_heads: int, n_kv_heads: int, head_dim: int, rope_dim: int) -> None:
+    def __init__(
+        self, *, n_heads: int, n_kv_heads: int, head_dim: int, rope_dim: int, windows: Sequence[int | None]
+    ) -> None:
+        """Begin a program for heads of this shape. `windows`: how many positions each layer sees, None for all."""
         self._n_heads, self._n_kv_heads = n_heads, n_kv_heads
-        self._head_dim, self._rope_dim = head_dim, rope_dim
+        self._head_dim, self._rope_dim, self._windows = head_dim, rope_dim, tuple(windows)
         self._pieces = Buffer(n_heads * MAX_SPLITS * (head_dim + 2), is_single=True)
         self._instructions: list[Instruction] = []
         self._widest = 0  # row of a weight
+        self._scores_each = False
         self._keep_alive: list[object] = []
 
     @property
@@ -61,9 +65,13 @@ class ProgramBuilder:
 
     def rms_norm(self, x: Buffer, weight: Array, eps: float) -> Buffer:
         """Write down a norm."""
-        y = replace(x)
-        operands = (x, self._address(weight), y, x.n_features, _float_bits(eps))
-        return self._add("rms_norm", Chunks(one=1, many_group=1), operands, y)
+        return self.head_norm(x, weight, eps, x.n_features)
+
+    def head_norm(self, x: Buffer, weight: Array, eps: float, head_dim: int) -> Buffer:
+        """Write down a norm of every head."""
+        y, n_heads = replace(x), x.n_features // head_dim
+        operands = (x, self._address(weight), y, head_dim, _float_bits(eps), n_heads)
+        return self._add("rms_norm", Chunks(one=1, many_group=n_heads), operands, y)
 
     def linear(self, x: Buffer, weight: Weight, bias: Array | None) -> Buffer:
         """Write down a product."""
@@ -76,10 +84,10 @@ class ProgramBuilder:
         chunks = Chunks(one=_divided(y.n_features, rows_one), many=_divided(y.n_features, rows_many))
         return self._add("linear " + weight.ggml_type.name, chunks, operands, y)
 
-    def rope(self, x: Buffer, head_dim: int, *, interleaved: bool) -> Buffer:
+    def rope(self, x: Buffer, head_dim: int, *, interleaved: bool, table: int = 0) -> Buffer:
         """Write down a rotation of every head."""
         y, n_heads = replace(x), x.n_features // head_dim
-        operands = (x, y, head_dim, self._rope_dim // 2, int(interleaved), n_heads)
+        operands = (x, y, head_dim, self._rope_dim // 2, int(interleaved), n_heads, table)
         return self._add("rope", Chunks(one=1, many=n_heads), operands, y)
 
     def attention(self, q: Buffer, k: Buffer, v: Buffer, layer: int) -> Buffer:
@@ -96,32 +104,48 @@ class ProgramBuilder:
             )
         read: tuple[Operand, ...] = (q, keys, values, key_scales, value_scales, Capacity(layer))
         one, many = Chunks(one_split=n_kv_heads), Chunks(many_group=n_kv_heads)
-        y = replace(q)
+        y, window = replace(q), self._windows[layer] or 0
         self._instructions.append(
-            Instruction(f"attention_one {head_dim}", one, (*read, self._pieces, group), (self._pieces,))
+            Instruction(
+                f"attention_one {head_dim}", one, (*read, self._pieces, group, window), (self._pieces,)
+            )
         )
         self._add(f"combine {head_dim}", Chunks(one=self._n_heads), (self._pieces, y), y)
-        return self._add(f"attention_many {head_dim}", many, (*read, y, group, n_kv_heads), y)
+        return self._add(f"attention_many {head_dim}", many, (*read, y, group, window), y)
 
     def swiglu(self, gate: Buffer, up: Buffer) -> Buffer:
         """Write down a gate."""
         return self._elementwise("swiglu", gate, up)
 
+    def geglu(self, gate: Buffer, up: Buffer) -> Buffer:
+        """Write down the other gate."""
+        return self._elementwise("geglu", gate, up)
+
     def add(self, x: Buffer, y: Buffer) -> Buffer:
         """Write down a sum."""
         return self._elementwise("add", x, y)
 
+    def scale(self, x: Buffer, factor: float) -> Buffer:
+        """Write down a product with a number."""
+        return self._elementwise("scale", x, _float_bits(factor))
+
+    def score_each(self) -> None:
+        """From here on `last` takes the rows of all tokens."""
+        self._scores_each = True
+
     def last(self, x: Buffer) -> Buffer:
         """Write down taking the last token's row."""
+        if self._scores_each:
+            return x
         y = Buffer(x.n_features, is_single=True)
         return self._add("last", Chunks(one=1, many=1), (x, y, x.n_features), y)
 
-    def finish(self, address_of: Callable[[str], int], output: Buffer) -> Program:
-        """Return the program, which leaves its result in `output`. `address_of` finds a kernel."""
+    def finish(self, address_of: Callable[[str], int], *outputs: Buffer) -> Program:
+        """Return the program, which leaves its results in `outputs`. `address_of` finds a kernel."""
         return assemble(
             self._instructions,
             address_of,
-            output=output,
+            outputs=outputs,
             scratch_bytes=scratch_bytes(self._widest, self._head_dim, self._n_heads // self._n_kv_heads),
             keep_alive=tuple(self._keep_alive),
         )
@@ -132,7 +156,7 @@ class ProgramBuilder:
         self._instructions.append(Instruction(kernel, chunks, operands, (y,), is_single=y.is_single))
         return y
 
-    def _elementwise(self, kernel: str, x: Buffer, y: Buffer) -> Buffer:
+    def _elementwise(self, kernel: str, x: Buffer, y: Buffer | int) -> Buffer:
         out, n = replace(x), x.n_features
         chunks = Chunks(one=_divided(n, _ELEMENTS), many=_divided(n, _FEATURES))
         return self._add(kernel, chunks, (x, y, out, n, _ELEMENTS, _FEATURES), out)

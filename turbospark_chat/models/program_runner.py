@@ -13,19 +13,26 @@ from turbospark_chat.models.packed_kv_cache import PackedKvCache
 from turbospark_chat.models.program import Program
 
 TILES = {Context.TILE_1: "tile 1", Context.TILE_2: "tile 2", Context.TILE_4: "tile 4"}
+_MORE_THAN_ANY = 1 << 32  # chunks
 KERNELS = ("run", *TILES.values())  # that every program needs
+
+
+def stride_of(n_tokens: int) -> int:
+    """Return how far apart two features of a token lie in a buffer of so many tokens."""
+    return 1 if n_tokens == 1 else -(-n_tokens // GROUP) * GROUP
 
 
 class ProgramRunner:
     """One run at a time: the activations are the program's own."""
 
     def __init__(
-        self, program: Program, address_of: Callable[[str], int], *, n_threads: int, rope_dim: int
+        self, program: Program, address_of: Callable[[str], int], *, n_threads: int, n_pairs: int
     ) -> None:
+        """Make room for the runs. `n_pairs`: how many pairs a token has in all its RoPE tables together."""
         self._program = program
         self._team = KernelTeam(address_of, n_threads=n_threads)
         self._tokens = np.zeros(MAX_TOKENS, np.int64)  # (T,)
-        self._cosines, self._sines = np.zeros((2, rope_dim // 2 * MAX_TOKENS), np.float32)  # (pairs, stride)
+        self._cosines, self._sines = np.zeros((2, n_pairs * MAX_TOKENS), np.float32)  # (n_pairs, stride)
         self._counters = np.zeros((2, len(program.code)), np.int64)
         self._scratch = np.zeros((n_threads, program.scratch_bytes), np.uint8)
         self._context = np.zeros(Context.N_FIELDS, np.int64)
@@ -42,7 +49,7 @@ class ProgramRunner:
             self._context[field] = array.ctypes.data
         self._context[Context.SCRATCH_BYTES] = program.scratch_bytes
         self._attached: tuple[PackedKvCache, int] | None = None
-        self._room = 0 if program.patches else sys.maxsize  # positions that the attached state has room for
+        self._room = range(0 if program.patches else sys.maxsize)  # positions a run may write to
 
     @property
     def n_threads(self) -> int:
@@ -53,9 +60,9 @@ class ProgramRunner:
         """Let the program read and write this cache, wherever its arrays are by now."""
         if self._attached == (state, state.n_moves):
             return
-        capacities = [state.capacity(patch.operand.layer) for patch in self._program.patches]
-        self._room = min(capacities, default=self._room)
         self._attached = None  # should this be interrupted, the next one begins anew
+        if self._program.patches:
+            self._room = state.room
         for patch in self._program.patches:
             operand = patch.operand
             self._program.code[patch.index, patch.column] = (
@@ -69,26 +76,33 @@ class ProgramRunner:
         self,
         tokens: Sequence[int],
         position: int,
-        cos: Array,
-        sin: Array,
+        tables: Sequence[tuple[Array, Array]] = (),
         *,
         n_instructions: int | None = None,
+        skipped: slice = slice(0),
     ) -> None:
         """Run the first instructions, or all, for at most MAX_TOKENS tokens that stand from `position` on.
 
-        `cos`, `sin`: (T, rope_dim / 2).
+        Those `skipped` count as finished from the start. `tables`: cosines and sines (T, pairs) of every RoPE table.
 
         Raises:
             ValueError: so many tokens do not fit one run, or the attached state.
         """
-        n_tokens = len(tokens)
-        if not 1 <= n_tokens <= MAX_TOKENS or position + n_tokens > self._room:  # kernels check nothing
-            raise ValueError(f"{n_tokens} tokens at {position} do not fit: room for {self._room}")
-        stride = 1 if n_tokens == 1 else -(-n_tokens // GROUP) * GROUP
-        for buffer, table in ((self._cosines, cos), (self._sines, sin)):
-            buffer[: table.shape[1] * stride].reshape(-1, stride)[:, :n_tokens] = table.T
+        n_tokens, room = len(tokens), self._room  # kernels check nothing
+        if not 1 <= n_tokens <= MAX_TOKENS or not room.start <= position <= room.stop - n_tokens:
+            raise ValueError(
+                f"{n_tokens} tokens at {position} do not fit: room from {room.start} to {room.stop}"
+            )
+        stride = stride_of(n_tokens)
+        start = 0
+        for cos, sin in tables:
+            end = start + cos.shape[1] * stride
+            for buffer, table in ((self._cosines, cos), (self._sines, sin)):
+                buffer[start:end].reshape(-1, stride)[:, :n_tokens] = table.T
+            start = end
         self._tokens[:n_tokens] = tokens
         self._counters.fill(0)
+        self._counters[:, skipped] = _MORE_THAN_ANY
         context = self._context
         context[Context.N_TOKENS], context[Context.STRIDE] = n_tokens, stride
         context[Context.POSITION] = position

@@ -38,6 +38,7 @@ class InterfaceOptions:
     toolbar: bool = True
     editing: Editing = Editing.EMACS
     theme: str = "default"  # a name in THEMES
+    eager: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,9 @@ INTERFACE_OPTIONS: Final[Mapping[str, InterfaceOption]] = MappingProxyType(
             ),
             InterfaceOption(
                 "theme", "The colours of the screen; plain has none.", {name: name for name in THEMES}
+            ),
+            InterfaceOption(
+                "eager", "Let the model read what is typed before it is sent, while it is idle.", _SWITCH
             ),
         )
     }

@@ -48,6 +48,9 @@ class KeyActions(Protocol):
         `is_pasted` when it begins with what was pasted or attached.
         """
 
+    def draft_changed(self) -> None:
+        """Take note that what is typed has changed."""
+
     def take_back(self) -> None:
         """Put the message that waits last back into the input."""
 

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from prompt_toolkit.output import Output
@@ -18,9 +18,11 @@ from turbospark_chat.chat.attachment import Attachment
 from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.conversation import MAIN
 from turbospark_chat.engine.model_thread import ModelThread
-from turbospark_chat.engine.pressure import PressureProbe
+from turbospark_chat.engine.pacing import PowerProfile
+from turbospark_chat.engine.pressure import MemoryPressure, PressureProbe
 from turbospark_chat.errors import UsageError
 from turbospark_chat.settings import Locations
+from turbospark_chat.terminal.ahead_reader import AheadReader
 from turbospark_chat.terminal.bar_painter import BarPainter
 from turbospark_chat.terminal.commands.command import Command, paths
 from turbospark_chat.terminal.commands.context import Models
@@ -60,6 +62,7 @@ class Repl:
         is_vi: bool = False,
         has_bar: bool = True,
         keeps_inputs: bool = True,
+        reads_ahead: bool = True,
         is_debug: bool = False,
     ) -> None:
         self._session, self._thread, self._models = session, thread, models
@@ -81,16 +84,19 @@ class Repl:
             status=self._draw_status,
             history=JsonLinesHistory(locations.history_file, on_problem=self.warn, is_kept=keeps_inputs),
             completer=CommandCompleter(COMMANDS, lambda: self._context, paths=paths),
-            output=output,
+            output=output, is_vi=is_vi, has_bar=has_bar,
             on_error=lambda error: self._writer.show_error(error),
-            is_vi=is_vi,
-            has_bar=has_bar,
-        )
+        )  # fmt: skip
         self._writer = ScreenWriter(self._screen, display.painter, is_debug=is_debug)
         self._desk = TurnDesk(
             session, thread, self._screen, self._writer, display,
-            wake=self._wake, ask=self._ask,
+            wake=self._wake, ask=self._ask, before_work=lambda: self._ahead.stop(),
+            when_idle=lambda: self._ahead.begin(), when_given_back=lambda: self._ahead.decline(),
             reply_stream=None if reply_stream is None else ReplyStream(reply_stream), has_bar=has_bar,
+        )  # fmt: skip
+        self._ahead = AheadReader(
+            session, thread, call_later=self._call_later, wake=self._wake,
+            is_allowed=lambda: reads_ahead and self._may_read_ahead(),
         )  # fmt: skip
         self._context = ReplContext(
             session, self._desk, self._screen, self._writer, display,
@@ -110,6 +116,7 @@ class Repl:
         finally:
             self._vitals.close()
             self._drafts.close()
+            self._ahead.stop()
             self._desk.cancel()
             self._thread.close()
 
@@ -132,6 +139,7 @@ class Repl:
 
     def submit(self, text: str, *, shown: str, is_pasted: bool) -> None:
         """Take a whole input: an answer, a command or a message."""
+        self.draft_changed()  # the input is empty now, which it does not tell by itself
         self._has_hinted = False
         if self._question is not None:
             self._take_answer(self._question, text)
@@ -170,6 +178,11 @@ class Repl:
         """Have the model stop thinking and answer."""
         self._session.answer_now()
 
+    def draft_changed(self) -> None:
+        """Let the model read what is typed, once it stays as it is."""
+        if self._question is None:
+            self._ahead.watch(self._screen.input_text)
+
     def take_back(self) -> None:
         """Put the message that waits last back into the input."""
         self._screen.input_text = self._desk.take_back()
@@ -190,7 +203,12 @@ class Repl:
             raise UsageError(
                 f"`/{command.name}` has to wait until what runs has ended; Ctrl-C stops it, Up brings the line back"
             )
-        command.run(self._context, argument)
+        if command.needs_idle:
+            self._ahead.finish()
+        try:
+            command.run(self._context, argument)
+        finally:
+            self._desk.go_on()
 
     # Questions
 
@@ -224,6 +242,21 @@ class Repl:
         if self._session.conversation.turns:
             self._context.show_turns()
             self._desk.conversation_changed()
+        self._ahead.begin()
+
+    def _call_later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        assert self._loop is not None  # nothing is typed before it runs
+        return self._loop.call_later(seconds, call)
+
+    def _may_read_ahead(self) -> bool:
+        """Whether the model may read what is not sent yet: it has nothing else to do, and the machine can spare it."""
+        vitals, profile = self._vitals.latest, self._session.options.completion.power_profile
+        return (
+            not self._desk.is_busy
+            and vitals.memory_pressure is MemoryPressure.NORMAL
+            and not vitals.is_on_battery
+            and profile is not PowerProfile.EFFICIENCY
+        )
 
     def _wake(self) -> None:
         """Have the screen's thread look for events; the model's thread calls this.
@@ -246,6 +279,7 @@ class Repl:
                 self._woken.clear()
                 self._is_waking = False  # before looking: what happens from here on wakes it again
                 await self._desk.carry()
+                self._ahead.look()
                 if not self._desk.is_busy:  # not in the middle of a reply
                     self._show_notices()
                 await asyncio.sleep(pacer.rest())
@@ -277,6 +311,7 @@ class Repl:
             self._desk.last,
             activity,
             draft_tokens=self._draft_tokens(),
+            n_ahead=0 if activity is not None else self._ahead.n_tokens,
             branch=branch if branch != MAIN else "",
             vi_mode=self._screen.vi_mode,
         )

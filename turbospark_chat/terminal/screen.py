@@ -105,6 +105,7 @@ class Screen:
             completer=completer,
             auto_suggest=HistorySuggestions(lambda: actions.is_asking),
         )
+        self._buffer.on_text_changed += lambda _: actions.draft_changed()
         layout = ScreenLayout(
             self._buffer,
             live_text=live_text,

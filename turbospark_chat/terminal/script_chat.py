@@ -103,7 +103,7 @@ class ScriptChat:
         outcome = self._runner.take_turn(work)
         if isinstance(outcome, TurnResult):
             self._has_started = True  # and the turn is all the answer there is
-            self._totals.add(outcome.raw)
+            self._totals.add(outcome)
             self._output.end_turn(outcome, self._origin(outcome))
         else:
             self.show(outcome)

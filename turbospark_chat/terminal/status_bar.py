@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from turbospark_chat.chat.turn_result import TurnResult
 from turbospark_chat.engine.completion import RawDecodeResult
 from turbospark_chat.engine.pressure import MemoryPressure
 from turbospark_chat.terminal.vitals import Vitals
@@ -51,9 +52,10 @@ class StatusSnapshot:
     context_length: int
     context_used: int
     vitals: Vitals
-    last: RawDecodeResult | None = None
+    last: TurnResult | None = None
     activity: Activity | None = None
     draft_tokens: int | None = None  # of what is typed; None for nothing
+    n_ahead: int = 0  # tokens of the next prompt that were read while nothing else ran
     branch: str = ""  # empty on the only one
     vi_mode: str = ""
 
@@ -89,6 +91,8 @@ def standing_fields(status: StatusSnapshot) -> list[Text]:
     ]
     if draft is not None:
         fields.append(Text(f"draft {draft}", "bar.warn" if used + draft > length else ""))
+    if status.n_ahead:
+        fields.append(Text(f"ahead {status.n_ahead}"))
     pressure = status.vitals.memory_pressure
     styles = {MemoryPressure.WARN: "bar.warn", MemoryPressure.CRITICAL: "bar.critical"}
     memory = f"mem {pressure.label} {size_text(status.vitals.resident_bytes)}"
@@ -133,12 +137,22 @@ def _prefill_cost(last: RawDecodeResult) -> str:
     return rate_text(last.prefill_rate)
 
 
-def _last_turn_fields(last: RawDecodeResult) -> list[Text]:
+def _reused(result: TurnResult) -> list[Text]:
+    """Return what was continued, and why it was not more, or that a draft was read ahead."""
+    raw, miss = result.raw, result.miss
+    share = f"reused {raw.reused_prefix_tokens}/{raw.prompt_tokens}"
+    if result.n_ahead:
+        share += f" ({result.n_ahead} ahead)"
+    fields = [Text(share, "bar.good" if raw.reused_prefix_tokens else "")]
+    if miss is not None:
+        fields.append(Text(f"{miss.cause} at {miss.position}", "bar.warn"))
+    return fields
+
+
+def _last_turn_fields(result: TurnResult) -> list[Text]:
+    last = result.raw
     fields = [
-        Text(
-            f"reused {last.reused_prefix_tokens}/{last.prompt_tokens}",
-            "bar.good" if last.reused_prefix_tokens else "",
-        ),
+        *_reused(result),
         Text(f"prefill {_prefill_cost(last)}"),
         Text(f"decode {rate_text(last.decode_rate)}"),
         Text(f"{last.new_tokens} out"),

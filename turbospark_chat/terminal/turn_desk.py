@@ -14,7 +14,7 @@ from rich.cells import set_cell_size
 from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.turn_result import ReplyText, TurnEvent, TurnResult
 from turbospark_chat.chat.window import OverflowPolicy, WindowOverflowError
-from turbospark_chat.engine.completion import RawDecodeResult, StopReason
+from turbospark_chat.engine.completion import StopReason
 from turbospark_chat.engine.model_thread import Job, ModelThread
 from turbospark_chat.errors import TurboSparkError
 from turbospark_chat.terminal.commands.context import Work
@@ -55,7 +55,11 @@ class _Running:
 
 
 class TurnDesk:
-    """Runs one thing after another. `ask` puts a question to the user; `wake` is called by the model's thread."""
+    """Runs one thing after another. `ask` puts a question to the user; `wake` is called by the model's thread.
+
+    `before_work` is called before work is given to the model's thread, `when_idle` once none is left, and
+    `when_given_back` once a message nothing came of is in the input again.
+    """
 
     def __init__(
         self,
@@ -67,11 +71,15 @@ class TurnDesk:
         *,
         wake: Callable[[], None],
         ask: Callable[[Question], None],
+        before_work: Callable[[], None],
+        when_idle: Callable[[], None],
+        when_given_back: Callable[[], None],
         reply_stream: ReplyStream | None,
         has_bar: bool,
     ) -> None:
         self._session, self._thread, self._screen, self._writer = session, thread, screen, writer
         self._display, self._wake, self._ask, self._reply_stream = display, wake, ask, reply_stream
+        self._before_work, self._when_idle, self._when_given_back = before_work, when_idle, when_given_back
         self._has_bar = has_bar
         self._running: _Running | None = None
         self._waiting: deque[_Waiting] = deque()
@@ -79,7 +87,7 @@ class TurnDesk:
         self._live_rows = MOST_LIVE_ROWS
         self.totals = Totals()
         self.context_used = 0
-        self.last: RawDecodeResult | None = None  # the turn that the bar describes
+        self.last: TurnResult | None = None  # the turn that the bar describes
 
     @property
     def is_busy(self) -> bool:
@@ -128,6 +136,7 @@ class TurnDesk:
 
     def start(self, work: Work, *, message: str = "", changes_conversation: bool = False) -> None:
         """Have the model's thread do something."""
+        self._before_work()
         job = self._thread.submit(work, wake=self._wake)
         self._last_view = self._display.make_view()
         self._running = _Running(job, self._last_view, message, work, changes_conversation)
@@ -167,7 +176,7 @@ class TurnDesk:
         """Note that turns came or went other than by a turn; a template that refuses what is there now is shown."""
         self.context_used = 0
         try:
-            self.context_used = self._session.count_tokens()
+            self.context_used = self._session.costs.count_tokens()
         except TurboSparkError as error:
             self._writer.show_error(error)
         self.last = None  # what it says of the context is no longer so
@@ -226,13 +235,17 @@ class TurnDesk:
 
     def go_on(self) -> None:
         """Send the next message that waits."""
-        if self._waiting and self._running is None:
+        if self._running is not None:
+            return
+        if self._waiting:
             message = self._waiting.popleft()
             self.send(message.text, shown=message.shown)
+        else:
+            self._when_idle()
 
     def _finish_turn(self, result: TurnResult, message: str) -> None:
-        self.totals.add(result.raw)
-        self.last = result.raw
+        self.totals.add(result)
+        self.last = result
         self.context_used = result.raw.kv_position
         say = self._writer.say
         if result.turn is None:
@@ -253,6 +266,7 @@ class TurnDesk:
         self._waiting.clear()
         if texts:
             self._screen.put_before("\n".join(texts))
+            self._when_given_back()
 
     def _overflow(self, error: WindowOverflowError, running: _Running) -> bool:
         """Ask whether to leave turns out, where the user wants to be asked; return whether it was."""

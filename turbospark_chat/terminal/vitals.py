@@ -9,10 +9,11 @@ from turbospark_chat.engine.pressure import MemoryPressure, PressureProbe, read_
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """One reading: pressure, and this program's resident memory in bytes."""
+    """One reading: pressure, this program's resident memory in bytes, and whether a battery runs the machine."""
 
     memory_pressure: MemoryPressure
     resident_bytes: int
+    is_on_battery: bool = False
 
 
 class VitalsMonitor:
@@ -24,6 +25,7 @@ class VitalsMonitor:
         import psutil
 
         self._process = psutil.Process()
+        self._read_battery = getattr(psutil, "sensors_battery", lambda: None)  # not on every system
         self._probe, self._on_change, self._interval = probe, on_change, interval
         self._closing = threading.Event()
         self.latest = self._read()
@@ -45,4 +47,12 @@ class VitalsMonitor:
                 self._on_change()
 
     def _read(self) -> Vitals:
-        return Vitals(read_pressure(self._probe).memory, self._process.memory_info().rss)
+        pressure = read_pressure(self._probe).memory
+        return Vitals(pressure, self._process.memory_info().rss, self._is_on_battery())
+
+    def _is_on_battery(self) -> bool:
+        try:
+            battery = self._read_battery()
+        except Exception:  # a sensor that cannot be read, in whatever way, says nothing
+            return False
+        return battery is not None and battery.power_plugged is False

@@ -14,14 +14,27 @@ from turbospark_chat.models.kernels.layout import BLOCK, GROUP, MAX_SPLITS, MAX_
 from turbospark_chat.models.layers import Array
 
 BOUND = 1e-4
-HEADS = [(16, 1, 2), (64, 3, 1), (80, 3, 2), (128, 1, 1)]  # head_dim, query heads to a key head, key heads
+HEADS = [
+    (16, 1, 2),
+    (64, 3, 1),
+    (80, 3, 2),
+    (128, 1, 1),
+    (256, 4, 1),
+]  # Hd, query heads to a key head, key heads
 
 
 class Attention:
     """A program of one attention, fed random rows, and what has been fed to it."""
 
     def __init__(
-        self, n_rows: int, heads: tuple[int, int, int] = HEADS[0], *, n_threads: int = 1, seed: int = 0
+        self,
+        n_rows: int,
+        heads: tuple[int, int, int] = HEADS[0],
+        *,
+        n_threads: int = 1,
+        seed: int = 0,
+        window: int | None = None,
+        slack: int = 0,
     ) -> None:
         self.head_dim, group, self.n_kv_heads = heads
         self.n_heads = group * self.n_kv_heads
@@ -29,7 +42,7 @@ class Attention:
         self.k, self.v = (
             random_rows(n_rows, self.n_kv_heads * self.head_dim, seed=seed + number) for number in (1, 2)
         )
-        self.n_threads = n_threads
+        self.n_threads, self.window, self.slack = n_threads, window, slack
 
     def program(self) -> KernelProgram:
         return KernelProgram(
@@ -41,6 +54,8 @@ class Attention:
             n_heads=self.n_heads,
             n_kv_heads=self.n_kv_heads,
             head_dim=self.head_dim,
+            windows=[self.window],
+            slack=self.slack,
         )
 
     def expected(self, first: int, last: int) -> Array:
@@ -49,7 +64,9 @@ class Attention:
             rows[:last].astype(np.float64).reshape(last, -1, self.head_dim)
             for rows in (self.q, self.k, self.v)
         )
-        return layers.attention(q[first:], k.transpose(1, 0, 2), v.transpose(1, 0, 2), first)
+        return layers.attention(
+            q[first:], k.transpose(1, 0, 2), v.transpose(1, 0, 2), first, window=self.window
+        )
 
     def check(self, found: Array, first: int, last: int, *, bound: float = BOUND) -> None:
         assert error(found, self.expected(first, last), abs(self.v[:last]).max()) < bound
@@ -73,6 +90,56 @@ def test_passes_that_end_at_and_around_an_edge(heads: tuple[int, int, int], edge
         full, rest = divmod(start, MAX_TOKENS)
         sizes = [*[MAX_TOKENS] * full, *[rest] * (rest > 0), 1, 1, 33]
         attention.check(attention.program().run_all(sizes), 0, sum(sizes))
+
+
+WINDOWS = [1, 2, GROUP - 1, GROUP, GROUP + 1, BLOCK - 1, BLOCK, BLOCK + 1, SPLIT, 200]
+
+
+@pytest.mark.parametrize("heads", [HEADS[0], HEADS[-1]], ids=str)
+@settings(deadline=None, max_examples=20)
+@given(
+    window=st.one_of(st.sampled_from(WINDOWS), st.integers(1, 300)),
+    slack=st.sampled_from([0, 1, 40, 500]),
+    sizes=st.lists(st.one_of(st.just(1), st.integers(1, MAX_TOKENS)), min_size=1, max_size=20),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_token_sees_its_window_and_nothing_before(
+    heads: tuple[int, int, int], window: int, slack: int, sizes: list[int], seed: int
+) -> None:
+    attention = Attention(sum(sizes), heads, window=window, slack=slack, seed=seed)
+    attention.check(attention.program().run_all(sizes), 0, sum(sizes))
+
+
+@pytest.mark.parametrize("size", [1, 7, MAX_TOKENS])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_a_window_of_any_size_far_past_its_first_positions(window: int, size: int) -> None:
+    n_rows = 700 // size * size
+    attention = Attention(n_rows, (16, 2, 2), window=window)
+    program = attention.program()
+    found = program.run_all([size] * (n_rows // size))
+    attention.check(found, 0, n_rows)
+    assert program.cache.room.start > 0  # so that rows were dropped, and addresses are of what is gone
+
+
+@pytest.mark.parametrize("size", [1, 16], ids=["one", "many"])
+def test_what_is_outside_the_window_leaves_no_trace(size: int) -> None:
+    attention = Attention(96, window=32, slack=1000)  # nothing is dropped
+    attention.k[:32] = attention.v[:32] = np.nan
+    found = attention.program().run_all([size] * (96 // size))
+    first = 63 if size == 1 else 64  # a group of tokens reads all that its first token sees
+    attention.k[:32] = attention.v[:32] = 0
+    attention.check(found[first:], first, 96)
+
+
+@pytest.mark.parametrize("size", [1, 20], ids=["one", "many"])
+def test_a_pass_that_would_read_what_was_dropped_is_refused(size: int) -> None:
+    attention = Attention(600, window=32)
+    program = attention.program()
+    program.run_all([60] * 10)
+    first = program.cache.room.start
+    assert 0 < first <= 600
+    with pytest.raises(ValueError, match="do not fit"):
+        program.runner.run(range(size), first - 1)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -154,6 +221,6 @@ def test_layers_do_not_share_their_positions() -> None:
         y,
         n_heads=2,
         n_kv_heads=2,
-        n_layers=2,
+        windows=[None, None],
     ).run_all(sizes)
     assert error(both, one_layer(x) + one_layer(y), 1.0) < 1e-6

@@ -25,10 +25,14 @@ MATRICES = [random_rows(DIM, DIM, seed=seed, scale=DIM**-0.5) for seed in range(
 TO_KEYS = random_rows(KV_DIM, DIM, seed=3, scale=DIM**-0.5)
 NORM = 1 + random_rows(1, DIM, seed=4, scale=0.1)[0]
 
+THETAS = (THETA, 100.0)
+WINDOWS = (None, 20, None, 33)  # of the first layers, and over again
+OPERATIONS = ["add", "swiglu", "geglu", "scale", "head_norm", "linear", "rope", "attention"]
+
 Step = tuple[str, int, int]  # what to do, and with which of the results so far
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "swiglu", "linear", "rope", "attention"]),
+        st.sampled_from(OPERATIONS),
         st.integers(0, 100),
         st.integers(0, 100),
     ),
@@ -45,12 +49,16 @@ def follow(steps: Sequence[Step], run: Any, x: Any, as_weight: Callable[[Array],
         x, y = results[first % len(results)], results[second % len(results)]
         if operation == "add":
             new = run.add(x, y)
-        elif operation == "swiglu":
-            new = run.swiglu(x, y)
+        elif operation in ("swiglu", "geglu"):
+            new = getattr(run, operation)(x, y)
+        elif operation == "scale":
+            new = run.scale(x, second - 1.5)
+        elif operation == "head_norm":
+            new = run.head_norm(x, NORM[:HEAD_DIM], 1e-3, HEAD_DIM)
         elif operation == "linear":
             new = run.linear(x, as_weight(MATRICES[second % len(MATRICES)]), NORM if first % 2 else None)
         elif operation == "rope":
-            new = run.rope(x, HEAD_DIM, interleaved=bool(second % 2))
+            new = run.rope(x, HEAD_DIM, interleaved=bool(second % 2), table=first % 2)
         else:
             keys = as_weight(TO_KEYS)
             new = run.attention(x, run.linear(y, keys, None), run.linear(x, keys, None), n_layers)
@@ -62,24 +70,29 @@ def follow(steps: Sequence[Step], run: Any, x: Any, as_weight: Callable[[Array],
     return total
 
 
+def windows_of(steps: Sequence[Step]) -> list[int | None]:
+    return [WINDOWS[index % len(WINDOWS)] for index in range(len(steps))]
+
+
 def compiled(steps: Sequence[Step], rows: Array, n_threads: int) -> KernelProgram:
     return KernelProgram(
         lambda builder, x: follow(steps, builder, x, f32_weight),
         rows,
         n_threads=n_threads,
-        n_layers=len(steps),
+        windows=windows_of(steps),
+        thetas=THETAS,
         **SHAPE,
     )
 
 
 def in_numpy(steps: Sequence[Step], rows: Array, sizes: Sequence[int]) -> Array:
-    cache = KvCache(n_layers=len(steps), n_kv_heads=N_KV_HEADS, head_dim=HEAD_DIM)
-    frequencies = layers.rope_frequencies(HEAD_DIM, THETA)
+    cache = KvCache(windows=windows_of(steps), n_kv_heads=N_KV_HEADS, head_dim=HEAD_DIM)
+    frequencies = [layers.rope_frequencies(HEAD_DIM, theta) for theta in THETAS]
     outputs = []
     for size in sizes:
         position = len(cache)
-        cos, sin = layers.rope_table(frequencies, position, size)
-        run = NumpyPass(range(position, position + size), cache, cos, sin)
+        tables = [layers.rope_table(row, position, size) for row in frequencies]
+        run = NumpyPass(range(position, position + size), cache, tables)
         outputs.append(follow(steps, run, run.embed(rows), lambda matrix: matrix))
         cache.commit(position + size)
     return np.concatenate(outputs)
@@ -100,7 +113,8 @@ def test_any_program_computes_what_numpy_does_and_the_same_bits_on_any_threads(
 # A layer of a model twice over, every kernel in it, with chunks enough for eight threads.
 BUSY: list[Step] = [
     ("rope", 0, 1), ("attention", 1, 0), ("add", 0, 2), ("linear", 3, 0), ("linear", 3, 1), ("swiglu", 4, 5),
-    ("linear", 6, 2), ("rope", 7, 0), ("attention", 8, 3), ("add", 7, 9), ("swiglu", 10, 3),
+    ("linear", 6, 2), ("head_norm", 7, 0), ("rope", 7, 0), ("attention", 8, 3), ("scale", 9, 2), ("add", 7, 10),
+    ("geglu", 11, 3),
 ]  # fmt: skip
 
 
@@ -162,11 +176,27 @@ def test_the_first_instructions_alone_can_be_run() -> None:
     program = KernelProgram(lambda builder, x: builder.add(builder.add(x, x), x), rows)
     program.run([0, 1, 2])
     before = program.program.output.copy()
-    cos, sin = layers.rope_table(layers.rope_frequencies(HEAD_DIM, THETA), 0, 3)
-    program.runner.run([5, 6, 7], 0, cos, sin, n_instructions=2)
+    program.runner.run([5, 6, 7], 0, n_instructions=2)
     assert np.array_equal(program.program.output, before)
-    program.runner.run([5, 6, 7], 0, cos, sin, n_instructions=3)
+    program.runner.run([5, 6, 7], 0, n_instructions=3)
     assert not np.array_equal(program.program.output, before)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_tokens", [1, 3])
+def test_instructions_can_be_skipped(n_threads: int, n_tokens: int) -> None:
+    program = KernelProgram(
+        lambda builder, x: builder.add(builder.add(x, x), x), random_rows(8, 32), n_threads=n_threads
+    )
+    tokens = [5, 6, 7][:n_tokens]
+    program.run(tokens)
+    output = program.program.output
+    expected = output.copy()
+    output.fill(0)
+    program.runner.run(tokens, 0, skipped=slice(2, 3))
+    assert not output.any()
+    program.runner.run(tokens, 0, skipped=slice(2))  # on what the run before left
+    assert np.array_equal(output, expected)
 
 
 # --- the loop itself, one thread's call at a time ---

@@ -2,6 +2,9 @@
 
 Neither holds more than a block of scores: the largest so far and the sum are carried along, and what was summed
 under an older largest score is scaled down. https://arxiv.org/abs/2205.14135
+
+A window is how many positions a token sees, its own included, or 0 where it sees all. An address of a part of the
+cache is that of position 0 of the first head, which need no longer be there: see `PackedKvCache.address`.
 """
 
 from collections.abc import Callable
@@ -13,10 +16,10 @@ from numba import njit
 from turbospark_chat.models.kernels import memory
 from turbospark_chat.models.kernels import vectors as v
 from turbospark_chat.models.kernels.exponential import exp
-from turbospark_chat.models.kernels.layout import BLOCK, GROUP, MAX_SPLITS, TILE_ROWS, Context
+from turbospark_chat.models.kernels.layout import BLOCK, GROUP, MAX_SPLITS, TILE_ROWS, Context, Field
 
 _N_TOKENS, _STRIDE, _POSITION = int(Context.N_TOKENS), int(Context.STRIDE), int(Context.POSITION)
-_TILE_1 = int(Context.TILE_1)
+_TILE_1, _MANY_GROUP = int(Context.TILE_1), int(Field.CHUNKS_MANY_GROUP)
 _SCRATCH, _SCRATCH_BYTES = int(Context.SCRATCH), int(Context.SCRATCH_BYTES)
 _VECTOR_BYTES = 4 * v.LANES
 _NONE = np.float32(-1e30)  # below any score; -inf minus -inf would be no number
@@ -27,11 +30,17 @@ def _load_numbers(address: int) -> Any:
     return v.to_floats(v.load_signed_shorts(address))
 
 
-def make_attention_one(head_dim: int) -> Callable[[int, int, int, int], None]:
-    """Return the kernel for one token: all query heads of a key head over a piece of the cache.
+@njit
+def _first_visible(position: int, window: int) -> Any:
+    return max(0, position - window + 1) if window else 0
 
-    It leaves its sum (Hd), its largest score and its divisor for `make_combine`.
-    Arguments: q, keys, values, their scales, capacity, pieces (H, MAX_SPLITS, Hd + 2), query heads to a key head.
+
+def make_attention_one(head_dim: int) -> Callable[[int, int, int, int], None]:
+    """Return the kernel for one token: all query heads of a key head over a piece of what the token sees.
+
+    It leaves its sum (Hd), its largest score and its divisor for `make_combine`. A piece may be empty.
+    Arguments: q, keys, values, their scales, capacity, pieces (H, MAX_SPLITS, Hd + 2), query heads to a key head,
+    window.
     """
     scale = np.float32(head_dim**-0.5)
     piece_bytes = 4 * (head_dim + 2)
@@ -102,11 +111,12 @@ def make_attention_one(head_dim: int) -> Callable[[int, int, int, int], None]:
         v.store_float(out + 4 * head_dim + 4, divisor)
 
     def attention_one(instruction: int, context: int, thread: int, chunk: int) -> None:
-        length, n_positions = memory.split_length(context), memory.field(context, _POSITION) + 1
-        n_pieces = memory.n_splits(context)
+        position, n_pieces = memory.field(context, _POSITION), memory.n_splits(context)
         kv_head, piece = chunk // n_pieces, chunk % n_pieces
-        first = piece * length
-        n = min(length, n_positions - first)
+        first_visible = _first_visible(position, memory.argument(instruction, 8))
+        length = (position - first_visible + n_pieces) // n_pieces
+        first = first_visible + piece * length
+        n = min(length, position + 1 - first)
         row = kv_head * memory.argument(instruction, 5) + first
         keys = memory.argument(instruction, 1) + row * head_dim * 2
         values = memory.argument(instruction, 2) + row * head_dim * 2
@@ -150,7 +160,8 @@ def make_combine(head_dim: int) -> Callable[[int, int, int, int], None]:
 def make_attention_many(head_dim: int) -> Callable[[int, int, int, int], None]:
     """Return the kernel for several tokens: all query heads of a key head, for a group of tokens.
 
-    Arguments: q, keys, values, their scales, capacity, y, query heads to a key head, key heads.
+    It is as many chunks a group as there are key heads.
+    Arguments: q, keys, values, their scales, capacity, y, query heads to a key head, window.
     """
     scale = np.float32(head_dim**-0.5)
     row_bytes = 4 * head_dim
@@ -173,10 +184,11 @@ def make_attention_many(head_dim: int) -> Callable[[int, int, int, int], None]:
             memory.call_tile(tile, keys_here, row_bytes, 4, q, stride, out, _VECTOR_BYTES, head_dim, n_rows)
 
     @njit
-    def soften(scores: int, n: int, n_past: int, state: int) -> Any:
-        """Turn scores into weights, hiding each token's future; return what older sums are to be scaled by.
+    def soften(scores: int, n: int, n_past: int, n_seeing: int, state: int) -> Any:
+        """Turn scores into weights, hiding from each token what it does not see; return what scales older sums.
 
-        `n_past`: positions of this block that all tokens of the group may see.
+        `n_past`: positions of this block that are no token's future. `n_seeing`: tokens, or more than there are, in
+        whose windows the first position is; one token more sees each that follows.
         """
         top = v.load_floats(state)
         new_top = top
@@ -184,6 +196,8 @@ def make_attention_many(head_dim: int) -> Callable[[int, int, int, int], None]:
             score = v.mul(v.load_floats(scores + index * _VECTOR_BYTES), v.splat(scale))
             if index >= n_past:
                 score = v.replace_before(score, index - n_past + 1, _NONE)
+            if index + n_seeing < GROUP:
+                score = v.replace_from(score, index + n_seeing, _NONE)
             v.store_floats(scores + index * _VECTOR_BYTES, score)
             new_top = v.larger(score, new_top)
         older = exp(v.sub(top, new_top))
@@ -216,11 +230,11 @@ def make_attention_many(head_dim: int) -> Callable[[int, int, int, int], None]:
             )
 
     def attention_many(instruction: int, context: int, thread: int, chunk: int) -> None:
-        n_heads, n_kv_heads = memory.argument(instruction, 7), memory.argument(instruction, 8)
+        n_heads, n_kv_heads = memory.argument(instruction, 7), memory.field(instruction, _MANY_GROUP)
         kv_head, columns = chunk % n_kv_heads, chunk // n_kv_heads * GROUP
         stride, tile = memory.field(context, _STRIDE) * 4, memory.field(context, _TILE_1)
-        position = memory.field(context, _POSITION)
-        end = position + min(columns + GROUP, memory.field(context, _N_TOKENS))
+        position, window = memory.field(context, _POSITION) + columns, memory.argument(instruction, 8)
+        end = position + min(GROUP, memory.field(context, _N_TOKENS) - columns)
         first_row = kv_head * memory.argument(instruction, 5)
         keys = memory.field(context, _SCRATCH) + thread * memory.field(context, _SCRATCH_BYTES)
         values = keys + BLOCK * row_bytes
@@ -232,8 +246,10 @@ def make_attention_many(head_dim: int) -> Callable[[int, int, int, int], None]:
             v.store_floats(states + 2 * head * _VECTOR_BYTES, v.splat(_NONE))
             v.store_floats(states + (2 * head + 1) * _VECTOR_BYTES, v.splat(np.float32(0)))
             clear_rows(y + head * head_dim * stride, stride)
-        for start in range(0, end, BLOCK):
+        for start in range(_first_visible(position, window), end, BLOCK):
             n = min(BLOCK, end - start)
+            n_past = position + 1 - start
+            n_seeing = window - n_past + 1 if window else GROUP
             row = first_row + start
             for items, scales, out in ((1, 3, keys), (2, 4, values)):
                 widen(
@@ -245,8 +261,7 @@ def make_attention_many(head_dim: int) -> Callable[[int, int, int, int], None]:
             for head in range(n_heads):
                 rows = head * head_dim * stride
                 score_block(tile, q + rows, stride, keys, scores, n)
-                n_past = position + columns + 1 - start
-                older = soften(scores, n, n_past, states + 2 * head * _VECTOR_BYTES)
+                older = soften(scores, n, n_past, n_seeing, states + 2 * head * _VECTOR_BYTES)
                 scale_rows(y + rows, stride, older)
                 weigh_block(tile, values, scores, y + rows, stride, n)
         for head in range(n_heads):

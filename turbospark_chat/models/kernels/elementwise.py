@@ -15,6 +15,8 @@ _N_TOKENS, _STRIDE, _POSITION = int(Context.N_TOKENS), int(Context.STRIDE), int(
 _COSINES, _SINES = int(Context.COSINES), int(Context.SINES)
 _VECTOR_BYTES = 4 * v.LANES
 _MOST = np.float32(32767)  # of a 16-bit number
+_GELU_LINEAR = np.float32(-2 * (2 / np.pi) ** 0.5)
+_GELU_CUBIC = np.float32(-2 * (2 / np.pi) ** 0.5 * 0.044715)
 
 
 @njit
@@ -43,18 +45,24 @@ def _norm_group(x: int, weight: int, y: int, n_features: int, eps: float, row_by
 
 
 def rms_norm(instruction: int, context: int, thread: int, chunk: int) -> None:
-    """Norm x: all of a token, or of a group of them. Arguments: x, weight, y, features, eps (float32)."""
+    """Norm each head of x: all heads of one token, or one of a group of them. A row may be one head.
+
+    Arguments: x, weight (Hd), y, Hd, eps (float32), heads.
+    """
     x, weight, y = (
         memory.argument(instruction, 0),
         memory.argument(instruction, 1),
         memory.argument(instruction, 2),
     )
-    n_features, eps = memory.argument(instruction, 3), memory.float_argument(instruction, 4)
+    head_dim, eps = memory.argument(instruction, 3), memory.float_argument(instruction, 4)
+    n_heads = memory.argument(instruction, 5)
     if memory.is_single(instruction, context):
-        _norm_one(x, weight, y, n_features, eps)
+        for start in range(0, n_heads * head_dim * 4, head_dim * 4):
+            _norm_one(x + start, weight, y + start, head_dim, eps)
     else:
-        group = chunk * _VECTOR_BYTES
-        _norm_group(x + group, weight, y + group, n_features, eps, memory.field(context, _STRIDE) * 4)
+        row_bytes = memory.field(context, _STRIDE) * 4
+        start = chunk % n_heads * head_dim * row_bytes + chunk // n_heads * _VECTOR_BYTES
+        _norm_group(x + start, weight, y + start, head_dim, eps, row_bytes)
 
 
 @njit
@@ -78,6 +86,15 @@ def add(instruction: int, context: int, thread: int, chunk: int) -> None:
         v.store_floats(out + offset, v.add(v.load_floats(x + offset), v.load_floats(y + offset)))
 
 
+def scale(instruction: int, context: int, thread: int, chunk: int) -> None:
+    """Multiply by a number. Arguments: x, the number (float32), out, and as `add`."""
+    x, out = memory.argument(instruction, 0), memory.argument(instruction, 2)
+    factor = v.splat(memory.float_argument(instruction, 1))
+    first, last = _chunk_of_floats(instruction, context, chunk)
+    for offset in range(first, last, _VECTOR_BYTES):
+        v.store_floats(out + offset, v.mul(v.load_floats(x + offset), factor))
+
+
 def swiglu(instruction: int, context: int, thread: int, chunk: int) -> None:
     """Gate a projection. Arguments: gate, up, out, and as `add`."""
     gate, up, out = (
@@ -93,9 +110,29 @@ def swiglu(instruction: int, context: int, thread: int, chunk: int) -> None:
         v.store_floats(out + offset, v.mul(activated, v.load_floats(up + offset)))
 
 
+def geglu(instruction: int, context: int, thread: int, chunk: int) -> None:
+    """Gate a projection with the tanh form of gelu. Arguments: gate, up, out, and as `add`.
+
+    x / 2 (1 + tanh u) is x / (1 + exp(-2u)), where u = sqrt(2 / pi) (x + 0.044715 x^3).
+    """
+    gate, up, out = (
+        memory.argument(instruction, 0),
+        memory.argument(instruction, 1),
+        memory.argument(instruction, 2),
+    )
+    one, linear, cubic = v.splat(np.float32(1)), v.splat(_GELU_LINEAR), v.splat(_GELU_CUBIC)
+    first, last = _chunk_of_floats(instruction, context, chunk)
+    for offset in range(first, last, _VECTOR_BYTES):
+        x = v.load_floats(gate + offset)
+        exponent = v.mul(x, v.fma(v.mul(x, x), cubic, linear))
+        activated = v.div(x, v.add(one, exp(exponent)))
+        v.store_floats(out + offset, v.mul(activated, v.load_floats(up + offset)))
+
+
 @njit
-def _rotate_one(x: int, y: int, half: int, first: int, second: int, step: int, context: int) -> None:
-    cosines, sines = memory.field(context, _COSINES), memory.field(context, _SINES)
+def _rotate_one(
+    x: int, y: int, half: int, first: int, second: int, step: int, cosines: int, sines: int
+) -> None:
     for pair in range(half):
         a, b = first + pair * step * 4, second + pair * step * 4
         cos, sin = v.load_float(cosines + 4 * pair), v.load_float(sines + 4 * pair)
@@ -105,9 +142,9 @@ def _rotate_one(x: int, y: int, half: int, first: int, second: int, step: int, c
 
 
 @njit
-def _rotate_many(x: int, y: int, half: int, first: int, second: int, step: int, context: int) -> None:
-    row_bytes = memory.field(context, _STRIDE) * 4
-    cosines, sines = memory.field(context, _COSINES), memory.field(context, _SINES)
+def _rotate_many(
+    x: int, y: int, half: int, first: int, second: int, step: int, cosines: int, sines: int, row_bytes: int
+) -> None:
     for pair in range(half):
         for offset in range(0, row_bytes, _VECTOR_BYTES):
             a, b = first + pair * step * row_bytes + offset, second + pair * step * row_bytes + offset
@@ -129,14 +166,19 @@ def _rotate_head(instruction: int, context: int, head: int) -> None:
     is_interleaved = memory.argument(instruction, 4) == 1
     second = (1 if is_interleaved else half) * stride * 4
     step = 2 if is_interleaved else 1
+    table = memory.argument(instruction, 6) * half * stride * 4
+    cosines, sines = memory.field(context, _COSINES) + table, memory.field(context, _SINES) + table
     if stride == 1:
-        _rotate_one(x, y, half, 0, second, step, context)
+        _rotate_one(x, y, half, 0, second, step, cosines, sines)
     else:
-        _rotate_many(x, y, half, 0, second, step, context)
+        _rotate_many(x, y, half, 0, second, step, cosines, sines, stride * 4)
 
 
 def rope(instruction: int, context: int, thread: int, chunk: int) -> None:
-    """Rotate a head of several tokens, or all of one. Arguments: x, y, Hd, pairs, 1 for neighbouring ones, heads."""
+    """Rotate a head of several tokens, or all of one.
+
+    Arguments: x, y, Hd, pairs, 1 for neighbouring ones, heads, which of the run's tables.
+    """
     if memory.field(context, _STRIDE) > 1:
         _rotate_head(instruction, context, chunk)
         return
@@ -178,7 +220,8 @@ def remember(instruction: int, context: int, thread: int, chunk: int) -> None:
     """Store a head's keys or values of several tokens in the cache, or all heads' of one: see `packed_kv_cache`.
 
     A head with a number that is NaN or infinite gets NaN for its scale, and so shows in whatever reads it.
-    Arguments: x, numbers (KV, capacity, Hd), scales (KV, capacity), capacity, Hd, heads.
+    Arguments: x, numbers (KV, capacity, Hd) from where position 0 stands or stood, scales (KV, capacity) likewise,
+    capacity, Hd, heads.
     """
     stride, position = memory.field(context, _STRIDE), memory.field(context, _POSITION)
     capacity, head_dim = memory.argument(instruction, 3), memory.argument(instruction, 4)

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 GROUP = 16  # tokens that one vector holds; the stride of several tokens is a multiple of it
 MAX_TOKENS = 64  # in one run
-SPLIT = 128  # positions at least that one piece of a single token's attention covers
+SPLIT = 128  # positions that one piece of a single token's attention covers, more where there were too many pieces
 MAX_SPLITS = 32  # pieces at most
 TILE_ROWS = 12  # rows of a weight that are decoded at a time for several tokens
 BLOCK = 96  # positions of which several tokens' attention has the scores in memory: a multiple of GROUP and TILE_ROWS
@@ -44,7 +44,7 @@ class Context(IntEnum):
     TAKEN = 6  # address: chunks begun, an int64 each instruction
     DONE = 7  # address: chunks finished
     TOKENS = 8  # address: int64 ids
-    COSINES = 9  # address: float32 (pairs, stride)
+    COSINES = 9  # address: float32 (tables, pairs, stride)
     SINES = 10
     SCRATCH = 11  # address: memory for each thread alone
     SCRATCH_BYTES = 12  # of it, a thread

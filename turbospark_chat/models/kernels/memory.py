@@ -40,17 +40,11 @@ def is_single(instruction: int, context: int) -> Any:
 
 
 @njit
-def split_length(context: int) -> Any:
-    """Return how many positions a piece of a single token's attention covers."""
-    n_positions = field(context, _POSITION) + 1
-    return max(SPLIT, (n_positions + MAX_SPLITS - 1) // MAX_SPLITS)
-
-
-@njit
 def n_splits(context: int) -> Any:
-    """Return how many pieces a single token's attention has."""
-    length = split_length(context)
-    return (field(context, _POSITION) + length) // length
+    """Return how many pieces a single token's attention has, whether it sees all positions or a window of them."""
+    n_positions = field(context, _POSITION) + 1
+    length = max(SPLIT, (n_positions + MAX_SPLITS - 1) // MAX_SPLITS)
+    return (n_positions + length - 1) // length
 
 
 def _call(builder: v.Builder, address: Any, *arguments: Any) -> None:

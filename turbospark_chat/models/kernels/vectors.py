@@ -315,6 +315,13 @@ def replace_before(builder: Builder, vector: Any, lane: Any, other: Any) -> Any:
     return builder.select(is_before, splat_value(builder, other), vector)
 
 
+@operation(floats, floats, types.int32, types.float32)
+def replace_from(builder: Builder, vector: Any, lane: Any, other: Any) -> Any:
+    """Put another number in all lanes from one on."""
+    is_before = builder.icmp_signed("<", _lane_numbers(), splat_value(builder, lane))
+    return builder.select(is_before, vector, splat_value(builder, other))
+
+
 def _reduce(builder: Builder, name: str, *arguments: Any) -> Any:
     kind = ir.FunctionType(_F32, [argument.type for argument in arguments])
     function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.{name}.v{LANES}f32")

@@ -65,7 +65,7 @@ def retry(context: CommandContext, argument: str) -> None:
     options = _read_options(session, argument)
     if not session.conversation.turns:
         raise UsageError("there is no message to answer again yet")
-    cost = session.recomputed_by_retry(is_same_message=True)
+    cost = session.costs.recomputed_by_retry(is_same_message=True)
     say(context, f"answering again: {cost_text(cost, 'at once')}")
     context.start(lambda cancel, sink: session.retry(options=options, cancel=cancel, on_event=sink))
 
@@ -107,7 +107,7 @@ def edit(context: CommandContext, argument: str) -> None:
     def send_again(text: str) -> None:
         if not text.strip():
             raise UsageError("the message is empty, so it stays as it was")
-        cost = session.recomputed_by_retry(is_same_message=False)
+        cost = session.costs.recomputed_by_retry(is_same_message=False)
         say(context, f"sending it again: {cost_text(cost, 'with it')}")
         context.show_message(text)
         context.start(

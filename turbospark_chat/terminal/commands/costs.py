@@ -26,7 +26,7 @@ def say_cost(
     Raises:
         TemplateError: the template refuses what would be left.
     """
-    cost = context.session.recomputed_after(turns, system=system, model=model)
+    cost = context.session.costs.recomputed_after(turns, system=system, model=model)
     say(context, f"{what}: {cost_text(cost, 'with the next message')}")
 
 

@@ -63,8 +63,12 @@ def load(context: CommandContext, argument: str) -> None:
         raise UsageError("`/load` needs what to load: `ts history` lists what is stored")
     loaded = context.archive.read(argument)
     conversation = loaded.conversation
-    say_cost(context, f"loading {loaded.title}", conversation.turns, system=conversation.system)
+    has_state = context.archive.has_state(loaded)
+    if not has_state:
+        say_cost(context, f"loading {loaded.title}", conversation.turns, system=conversation.system)
     change(context, lambda: context.archive.open(context.session, loaded))
+    if has_state:  # only now is it known what that was good for
+        say_cost(context, f"loaded {loaded.title}", context.session.conversation.turns)
     context.show_turns()
 
 

@@ -60,7 +60,7 @@ def stats(context: CommandContext, argument: str) -> None:
 @command(needs_idle=True)
 def context_(context: CommandContext, argument: str) -> None:
     """Show what fills the context, by role, in tokens."""
-    use = context.session.count_by_role()
+    use = context.session.costs.count_by_role()
     left = use.context_length - use.total
     rows = [
         ("system", use.system), ("user", use.user), ("assistant", use.assistant),

@@ -74,7 +74,9 @@ def model(context: CommandContext, argument: str) -> None:
         return
     if argument == models.current:
         raise UsageError(f"{argument} is the model that answers already")
-    n_tokens = session.count_tokens()  # the other model's tokenizer may count otherwise, but is not there yet
+    n_tokens = (
+        session.costs.count_tokens()
+    )  # the other model's tokenizer may count otherwise, but is not there yet
     say(context, f"loading {argument}: {cost_text(Recompute(n_tokens, n_tokens), 'with the next message')}")
 
     def take_over(cancel: CancelFlag, on_event: TurnEventSink) -> Outcome:

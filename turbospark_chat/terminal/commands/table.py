@@ -7,7 +7,7 @@ from typing import Final
 
 from turbospark_chat.chat.options import OPTIONS
 from turbospark_chat.errors import UsageError
-from turbospark_chat.terminal.commands import conversing, files, looking, settings, viewing
+from turbospark_chat.terminal.commands import conversing, files, looking, settings, verifying, viewing
 from turbospark_chat.terminal.commands.answer import show_rows
 from turbospark_chat.terminal.commands.command import Command, command
 from turbospark_chat.terminal.commands.context import CommandContext
@@ -28,6 +28,7 @@ _ORDER = (
     conversing.clear, conversing.new, conversing.forget, conversing.system,
     conversing.branch, conversing.branches, conversing.switch,
     looking.history, looking.search, looking.stats, looking.context_, looking.why,
+    verifying.verify,
     settings.set_, settings.template, settings.show, settings.model, settings.models,
     files.attach, files.paste, files.copy, files.save, files.load, files.export,
     viewing.think, viewing.raw,

@@ -1,0 +1,62 @@
+"""Prefill before a message is sent: what is certain of the next prompt is computed while the model is idle.
+
+Knows ids and a producer; which ids are certain, and why less was reused, is decided elsewhere.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from turbospark_chat.chat.chat_model import ChatModel
+from turbospark_chat.chat.receipt import Miss
+from turbospark_chat.engine.completion import CompletionConfig, RawDecodeResult
+from turbospark_chat.engine.raw_completion import CancelFlag, run_prefill
+
+CHUNK_SIZE = 16  # tokens between two looks at the cancel flag: whoever sends waits for one at most
+
+
+class PromptAhead:
+    """Computes ids ahead, and remembers from where on the cache was filled that way."""
+
+    def __init__(self) -> None:
+        self._start: int | None = None  # the first position computed ahead since the last turn
+        self.miss: Miss | None = None  # the first since the last turn: the turn that follows is to tell of it
+        self.slot_evicted = False  # whether any reading threw another conversation's state away
+
+    def read(
+        self, model: ChatModel, ids: Sequence[int], config: CompletionConfig, cancel: CancelFlag
+    ) -> RawDecodeResult:
+        """Bring ids into the cache, from where it differs from them, until that is done or cancelled.
+
+        Raises:
+            ContextOverflowError: they do not fit.
+        """
+        raw = run_prefill(
+            model.producer,
+            model.tokenizer,
+            ids,
+            replace(config, chunk_size=CHUNK_SIZE),
+            max_context=model.context_length,
+            cancel=cancel,
+            on_progress=lambda progress: None,
+        )
+        if raw.prefilled_tokens:
+            started = raw.reused_prefix_tokens
+            self._start = started if self._start is None else min(self._start, started)
+        self.slot_evicted |= raw.session_slot_evicted
+        return raw
+
+    @property
+    def has_read(self) -> bool:
+        """Whether anything was computed ahead since the last turn."""
+        return self._start is not None
+
+    def count(self, n_held: int) -> int:
+        """Return how many of so many positions were computed ahead since the last turn."""
+        return 0 if self._start is None else max(n_held - self._start, 0)
+
+    def take(self, raw: RawDecodeResult) -> tuple[RawDecodeResult, int]:
+        """Return the run of a turn with what was noted ahead of it, and how many reused positions were; begin anew."""
+        n_ahead = self.count(raw.reused_prefix_tokens)
+        raw = replace(raw, session_slot_evicted=raw.session_slot_evicted or self.slot_evicted)
+        self._start, self.miss, self.slot_evicted = None, None, False
+        return raw, n_ahead

@@ -1,0 +1,74 @@
+"""Why a turn reused less than was held, in words for people: where, what stood there and what came, and the cause."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from turbospark_chat.engine.reuse_miss import MissCause, ReuseMiss
+
+
+class Cause(StrEnum):
+    """What kept a turn from continuing where the last one ended."""
+
+    EDITED = "edited"  # turns, the system prompt or the settings were changed
+    TEMPLATE = "template"  # it writes what was said before in another way now
+    WINDOW_DROPPED = "window dropped"  # the oldest turns left the prompt, to fit the context
+    SLOT_EVICTED = "slot evicted"  # the state that was kept for it was thrown away for want of room
+    REFUSED = "refused"  # the state cannot go back so far
+    TAINTED = "tainted"  # the state consumed something its ids do not describe
+
+
+_BY_STATE = {
+    MissCause.EVICTED: Cause.SLOT_EVICTED,
+    MissCause.REFUSED: Cause.REFUSED,
+    MissCause.TAINTED: Cause.TAINTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A prompt was computed anew from `position` on, since it differs from what was held at `differs_at`.
+
+    `held` and `prompt` are the two tokens there as text; `held` is None where nothing was held.
+    """
+
+    cause: Cause
+    position: int
+    differs_at: int
+    held: str | None
+    prompt: str
+
+    def __str__(self) -> str:
+        """Say it as one line."""
+        if self.cause in (Cause.SLOT_EVICTED, Cause.TAINTED, Cause.REFUSED):
+            return f"{self.cause}: computed anew from position {self.position}"
+        held = "the end" if self.held is None else f"`{self.held}`"
+        return f"{self.cause}: position {self.differs_at} is `{self.prompt}`, where {held} was held"
+
+
+def describe_miss(
+    miss: ReuseMiss | None,
+    *,
+    n_said: int,
+    is_window_moved: bool,
+    is_same_conversation: bool,
+    spell: Callable[[int], str],
+) -> Miss | None:
+    """Return what a run missed; None where that is nothing the conversation had said.
+
+    Args:
+        n_said: how many ids the last turn left that belong to this conversation; what was held behind them is a
+            draft, or a message that got no reply.
+        is_window_moved: whether turns left the prompt since.
+        is_same_conversation: whether all that was said is said in this prompt too, unchanged.
+    """
+    if miss is None:
+        return None
+    cause = _BY_STATE.get(miss.cause)
+    if cause is None:
+        if miss.differs_at >= n_said:
+            return None
+        cause = Cause.TEMPLATE if is_same_conversation else Cause.EDITED
+        cause = Cause.WINDOW_DROPPED if is_window_moved else cause
+    held = None if miss.held_id is None else spell(miss.held_id)
+    return Miss(cause, miss.position, miss.differs_at, held, spell(miss.prompt_id))

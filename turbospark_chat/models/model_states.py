@@ -1,0 +1,102 @@
+"""What a chat may do with the states behind its producer: keep one for later, in memory or in a file.
+
+All of it belongs on the thread that owns the producer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Generic
+
+from turbospark_chat.errors import StateFileError
+from turbospark_chat.models.parking import RecordT
+from turbospark_chat.models.runner import Runner
+from turbospark_chat.models.sealed_file import digest_of
+from turbospark_chat.models.state import StateT
+from turbospark_chat.models.state_file import StoredState, read_state, write_state
+from turbospark_chat.models.verification import CancelFlag, OnProgress, Verification, verify_state
+
+Fingerprints = Callable[[], Mapping[str, str]]
+
+
+class ModelStates(Generic[RecordT, StateT]):
+    """The states of one runner. `fingerprints` may raise StateFileError; it is asked when a file needs them."""
+
+    def __init__(
+        self,
+        runner: Runner[RecordT, StateT],
+        make_record: Callable[[], RecordT],
+        fingerprints: Fingerprints,
+    ) -> None:
+        self._runner, self._make_record, self._fingerprints = runner, make_record, fingerprints
+
+    @property
+    def held_ids(self) -> tuple[int, ...]:
+        """The ids behind the live state; none where they do not describe it."""
+        record = self._runner.record
+        return () if record.is_tainted else record.ids
+
+    def n_parked(self, prompt_ids: Sequence[int]) -> int:
+        """Return how many leading positions of a prompt a parked state would serve."""
+        return self._runner.n_parked(prompt_ids)
+
+    def expect_return(self) -> None:
+        """Note that what the live state holds will be asked for again: a next prompt that differs leaves it whole."""
+        self._runner.expect_return()
+
+    def save(
+        self, path: Path, *, template: str, n_positions: int | None = None, most_bytes: int | None = None
+    ) -> None:
+        """Write the live state to a file, bound to this model and template.
+
+        Args:
+            n_positions: the state is cut to so many first; without it, it stays as it is.
+            most_bytes: the longest that the file may be; without it any length.
+
+        Raises:
+            StateFileError: there is nothing to write, or it cannot be; what was there before still is.
+        """
+        if n_positions is not None:
+            self._runner.rewind_to(n_positions)
+        ids = self.held_ids
+        # A placeholder for other content than text says only together with it what its position was computed from.
+        if not ids or any(type(token_id) is not int for token_id in ids):
+            raise StateFileError(path, "there is nothing to keep that token ids alone describe")
+        stored = StoredState(self._bound_to(template), ids, self._runner.state.export())
+        write_state(path, stored, most_bytes=most_bytes)
+
+    def load(self, path: Path, *, template: str) -> int:
+        """Go on from the state in a file; return how many positions it holds. The live one is parked.
+
+        Raises:
+            StateFileError: it is damaged, or of another model or template; the live state stays.
+        """
+        stored = read_state(path)
+        ours = self._bound_to(template)
+        for name in (*ours, *stored.fingerprints):
+            if stored.fingerprints.get(name) != ours.get(name):
+                raise StateFileError(path, f"it was computed with another {name}")
+        if not all(0 <= token_id < self._runner.vocab_size for token_id in stored.ids):
+            raise StateFileError(path, "it holds token ids that the model does not have")
+        state, record = self._runner.model.make_state(), self._make_record()
+        try:
+            state.restore(len(stored.ids), stored.arrays)
+        except (ValueError, MemoryError) as error:
+            raise StateFileError(path, f"it does not fit: {error or 'out of memory'}") from error
+        record.record(stored.ids, 0)
+        self._runner.adopt(record, state)
+        return len(state)
+
+    def verify(
+        self, *, cancel: CancelFlag, on_progress: OnProgress = lambda done, total: None
+    ) -> Verification | None:
+        """Compare the live state with one computed anew from its ids; None where that is cancelled.
+
+        Whatever happens, the live state and its record stay as they are.
+        """
+        runner = self._runner
+        return verify_state(
+            runner.model, runner.record.ids, runner.state, cancel=cancel, on_progress=on_progress
+        )
+
+    def _bound_to(self, template: str) -> Mapping[str, str]:
+        return {**self._fingerprints(), "template": digest_of(template, sources=())}
