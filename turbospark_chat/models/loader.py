@@ -15,11 +15,10 @@ from turbospark_chat.errors import (
     SettingError,
     UnsupportedModelError,
 )
-from turbospark_chat.models import gemma3_weights, llama_weights
+from turbospark_chat.models import llama_weights
 from turbospark_chat.models.compiled_model import CompiledModel
 from turbospark_chat.models.config import ModelConfig, read_config
 from turbospark_chat.models.forward_pass import Architecture
-from turbospark_chat.models.gemma3 import Gemma3
 from turbospark_chat.models.gguf import GgufFile
 from turbospark_chat.models.kernel_library import KernelLibrary
 from turbospark_chat.models.kernels.layout import GROUP, PART
@@ -95,14 +94,26 @@ def _build_llama(file: GgufFile, config: ModelConfig, read_matrix: ReadMatrix) -
     return Llama(config, weights, vocab_size=_n_rows(file))
 
 
+# What is not the usual architecture is imported where a file asks for it: a completion is to start soon.
+
+
+def _check_gemma3(file: GgufFile, config: ModelConfig) -> None:
+    from turbospark_chat.models import gemma3_weights
+
+    gemma3_weights.check_weights(file, config)
+
+
 def _build_gemma3(file: GgufFile, config: ModelConfig, read_matrix: ReadMatrix) -> Architecture[Any]:
+    from turbospark_chat.models import gemma3_weights
+    from turbospark_chat.models.gemma3 import Gemma3
+
     weights = gemma3_weights.load_weights(file, config, read_matrix)
     return Gemma3(config, weights, vocab_size=_n_rows(file))
 
 
 ARCHITECTURES: Mapping[str, ArchitectureParts] = {
     "llama": ArchitectureParts(llama_weights.check_weights, _build_llama),
-    "gemma3": ArchitectureParts(gemma3_weights.check_weights, _build_gemma3),
+    "gemma3": ArchitectureParts(_check_gemma3, _build_gemma3),
 }
 
 

@@ -5,15 +5,16 @@ All of it belongs on the thread that owns the producer.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 from turbospark_chat.errors import StateFileError
 from turbospark_chat.models.parking import RecordT
 from turbospark_chat.models.runner import Runner
 from turbospark_chat.models.sealed_file import digest_of
 from turbospark_chat.models.state import StateT
-from turbospark_chat.models.state_file import StoredState, read_state, write_state
-from turbospark_chat.models.verification import CancelFlag, OnProgress, Verification, verify_state
+
+if TYPE_CHECKING:  # imported where they are used: a completion is to start soon
+    from turbospark_chat.models.verification import CancelFlag, OnProgress, Verification
 
 Fingerprints = Callable[[], Mapping[str, str]]
 
@@ -55,6 +56,8 @@ class ModelStates(Generic[RecordT, StateT]):
         Raises:
             StateFileError: there is nothing to write, or it cannot be; what was there before still is.
         """
+        from turbospark_chat.models.state_file import StoredState, write_state
+
         if n_positions is not None:
             self._runner.rewind_to(n_positions)
         ids = self.held_ids
@@ -70,6 +73,8 @@ class ModelStates(Generic[RecordT, StateT]):
         Raises:
             StateFileError: it is damaged, or of another model or template; the live state stays.
         """
+        from turbospark_chat.models.state_file import read_state
+
         stored = read_state(path)
         ours = self._bound_to(template)
         for name in (*ours, *stored.fingerprints):
@@ -87,12 +92,14 @@ class ModelStates(Generic[RecordT, StateT]):
         return len(state)
 
     def verify(
-        self, *, cancel: CancelFlag, on_progress: OnProgress = lambda done, total: None
-    ) -> Verification | None:
+        self, *, cancel: "CancelFlag", on_progress: "OnProgress" = lambda done, total: None
+    ) -> "Verification | None":
         """Compare the live state with one computed anew from its ids; None where that is cancelled.
 
         Whatever happens, the live state and its record stay as they are.
         """
+        from turbospark_chat.models.verification import verify_state
+
         runner = self._runner
         return verify_state(
             runner.model, runner.record.ids, runner.state, cancel=cancel, on_progress=on_progress
