@@ -710,6 +710,12 @@ def test_prefix_cache_begins_from_what_was_computed_before(complete: Run) -> Non
     assert first["token_ids"] == second["token_ids"]
 
 
+def test_a_prefix_cache_without_reuse_means_nothing(ts: Run, tiny_path: Path) -> None:
+    outcome = ts("complete", "-m", tiny_path, "--prefix-cache", "greeting", "--no-reuse", "hi")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert_is_one_error(outcome.err)
+
+
 @effect_of("max_thinking_tokens")
 @pytest.mark.parametrize("limit", [0, 4])
 def test_max_thinking_tokens_ends_the_thought_and_the_answer_goes_on(

@@ -126,6 +126,7 @@ class ReuseMachine(RuleBasedStateMachine):
         self._temporary = TemporaryDirectory()
         self.folder = Path(self._temporary.name)
         self.saved: dict[str, tuple[tuple[int, ...], str]] = {}  # record and template by file
+        self.said: list[tuple[int, ...]] = []  # prompts with their replies, of turns that were taken
 
     def teardown(self) -> None:
         if hasattr(self, "_temporary"):
@@ -187,7 +188,12 @@ class ReuseMachine(RuleBasedStateMachine):
             assert [choice.token_id for choice in choices] == list(asked[: len(choices)])
             if polls is None:
                 assert len(choices) == len(asked)
-                assert self.held.get(id(self.session)) != record or self.runner.record.ids == record
+                # A ring that could not go back, and so holds nothing, is left with what was fed.
+                assert (
+                    self.held.get(id(self.session)) != record
+                    or self.runner.record.ids == record
+                    or not record
+                )
         finally:
             self.model.fails_in = None
         assert self.session.conversation.turns == turns
@@ -237,7 +243,9 @@ class ReuseMachine(RuleBasedStateMachine):
             self.session.save_state(self.folder / name)
             self.saved[name] = self.runner.record.ids, self.session.model.template.source
         record = self.runner.record.ids
-        assert record == before[: len(record)]  # of a draft that was read nothing is saved
+        # Of a draft that was read, or a message that got no reply, nothing is saved.
+        assert any(record == said[: len(record)] for said in [(), *self.said])
+        assert record == before[: len(record)]
         if record != before:
             self.held.clear()
 
@@ -345,6 +353,8 @@ class ReuseMachine(RuleBasedStateMachine):
         assert (result.turn is None) == (raw.reason is StopReason.CANCELLED and said_nothing)
         if result.turn is None:
             assert self.session.conversation.turns == before
+        else:
+            self.said.append((*raw.kv_backed_token_ids[: raw.prompt_tokens], *raw.token_ids))
         if raw.kv_position >= raw.prompt_tokens:
             prompt_ids = raw.kv_backed_token_ids[: raw.prompt_tokens]
             assert raw.kv_backed_token_ids == (*prompt_ids, *raw.token_ids)[: raw.kv_position]
@@ -433,13 +443,25 @@ EXACT: dict[str, MakeModel] = {
 
 @pytest.mark.parametrize("name", EXACT)
 def test_every_schedule_on_an_exact_model_equals_cold_runs(name: str) -> None:
-    run(EXACT[name], max_examples=250 if name == "full attention" else 80, steps=30)
+    run(EXACT[name], max_examples=150 if name == "full attention" else 60, steps=30)
 
 
 def test_every_schedule_on_a_tiny_llama_equals_cold_runs(tmp_path: Path) -> None:
     model = load_tiny_model(tmp_path).model
     assert model.arithmetic.startswith("numpy")
     run(lambda: model, max_examples=60, steps=20, tolerance=1e-3)
+
+
+WINDOWED = {"llama__attention__sliding_window": 40}
+
+
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["numpy", "compiled"])
+def test_every_schedule_on_layers_with_windows_equals_cold_runs(
+    tmp_path: Path, compiled: Arithmetic, is_compiled: bool
+) -> None:
+    model = load_tiny_model(tmp_path, compiled if is_compiled else None, window_slack=16, **WINDOWED).model
+    assert model.arithmetic.startswith("compiled" if is_compiled else "numpy")
+    run(lambda: model, max_examples=40, steps=20, tolerance=COMPILED_TOLERANCE)
 
 
 def test_every_schedule_on_compiled_kernels_equals_cold_runs(tmp_path: Path, compiled: Arithmetic) -> None:

@@ -11,6 +11,7 @@ from gguf_file import Tensor, write_gguf
 from vocabularies import CONTROL, byte_level
 
 from turbospark_chat.models.loader import Arithmetic, LoadedModel, load_model
+from turbospark_chat.models.retention import WINDOW_SLACK
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -109,11 +110,19 @@ def write_tiny_model(
     return path
 
 
-def load_tiny_model(folder: Path, arithmetic: Arithmetic | None = None) -> LoadedModel:
+def load_tiny_model(
+    folder: Path,
+    arithmetic: Arithmetic | None = None,
+    *,
+    window_slack: int = WINDOW_SLACK,
+    **changes: object,
+) -> LoadedModel:
     """Write and load one: on 4-bit weights where kernels are given, and they do compute it."""
     path = folder / "tiny.gguf"
     if arithmetic is None or arithmetic.library is None:
-        write_tiny_model(path)
+        write_tiny_model(path, **changes)
     else:
-        write_tiny_model(path, kind="Q4_1", sizes=COMPILED_SIZES)
-    return load_model(path, available_bytes=10**9, arithmetic=arithmetic or Arithmetic())
+        write_tiny_model(path, kind="Q4_1", sizes=COMPILED_SIZES, **changes)
+    return load_model(
+        path, available_bytes=10**9, arithmetic=arithmetic or Arithmetic(), window_slack=window_slack
+    )

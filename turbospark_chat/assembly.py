@@ -87,6 +87,7 @@ def open_chat_model(
     pool = SessionPool[Any](n_slots, budget=lambda: int(free_memory() * SHARE_OF_FREE_MEMORY_PARKED))
     runner = Runner(loaded.model, KvPrefix, pool=pool if n_slots else None)
     tokenizer, vocabulary = loaded.tokenizer, loaded.tokenizer.vocabulary
+    check_memory = _memory_check(loaded, runner, free_memory)
     return ChatModel(
         producer=runner,
         tokenizer=tokenizer,
@@ -101,13 +102,16 @@ def open_chat_model(
         reasoning_tags=find_tags(source or ""),
         arithmetic=loaded.model.arithmetic,
         probe=make_probe(),
-        check_memory=_memory_check(loaded, runner, free_memory),
-        states=_make_states(runner, loaded, digest),
+        check_memory=check_memory,
+        states=_make_states(runner, loaded, digest, check_memory),
     )
 
 
 def _make_states(
-    runner: Runner[KvPrefix, Any], loaded: LoadedModel, file: FileDigest
+    runner: Runner[KvPrefix, Any],
+    loaded: LoadedModel,
+    file: FileDigest,
+    check_memory: Callable[[int], None],
 ) -> ModelStates[KvPrefix, Any]:
     fingerprints = ModelFingerprints(
         file,
@@ -115,7 +119,7 @@ def _make_states(
         vocabulary=loaded.tokenizer.vocabulary,
         empty_state=loaded.model.make_state(),
     )
-    return ModelStates(runner, KvPrefix, lambda: fingerprints.parts)
+    return ModelStates(runner, KvPrefix, lambda: fingerprints.parts, check_memory=check_memory)
 
 
 def choose_arithmetic(
@@ -184,13 +188,18 @@ def _affordable_context(loaded: LoadedModel, available: int) -> int:
 def _memory_check(
     loaded: LoadedModel, runner: Runner[KvPrefix, Any], free_memory: FreeMemory
 ) -> Callable[[int], None]:
-    """Return a check that refuses more positions than the free memory holds, before they are computed."""
+    """Return a check that refuses more positions than the free memory holds, before they are computed.
+
+    Where it holds them, but not beside a state that would stay whole, that one is not to stay.
+    """
 
     def check(n_positions: int) -> None:
         # Growing a layer's arrays holds the old and the new ones at once, one layer at a time.
-        growth = max(loaded.kv_bytes(n_positions) - runner.state.n_bytes, 0)
-        needed = growth + loaded.largest_layer_bytes(n_positions)
+        whole, one_layer = loaded.kv_bytes(n_positions), loaded.largest_layer_bytes(n_positions)
+        growth = max(whole - runner.state.n_bytes, 0)
+        needed = growth + one_layer
         available = free_memory()
+        runner.may_copy = whole + one_layer <= available
         while growth and needed > available and runner.evict_parked():
             available = free_memory()
         if growth and needed > available:

@@ -4,6 +4,7 @@ import pytest
 from chat_templates import CHATML
 from sessions import Chat, hash_chat, hash_runner
 
+from turbospark_chat.chat.conversation import Conversation
 from turbospark_chat.chat.receipt import Cause
 
 AMBIGUOUS = ("bc", "cd", "bcd", "df", "cdf", "gh", "hi")  # replies by bytes would be encoded otherwise
@@ -53,7 +54,43 @@ def test_without_slots_the_branches_cut_each_other():
     chat.session.switch("b")
     result = chat.say("more on b")
     assert result.raw.reused_prefix_tokens < n_held
-    assert result.miss.cause is Cause.EDITED
+    assert result.miss.cause is Cause.EDITED  # what was said on the other branch came between
+
+
+def test_a_draft_that_is_read_first_leaves_the_branch_whole_all_the_same():
+    chat = hash_chat(CHATML, n_slots=2, max_tokens="20")
+    chat.say("hi")
+    held = chat.say("and?").raw.kv_position
+    chat.session.branch_off("b")
+    chat.read_ahead("never mind")
+    chat.session.undo()
+    chat.say("something else")
+    chat.session.switch("main")
+    assert chat.say("more on main").raw.reused_prefix_tokens >= held
+
+
+def test_replies_keep_their_ids_however_often_another_branch_was_tried():
+    chat = branched(2)
+    held = len(chat.record)
+    chat.session.switch("main")
+    for _ in range(12):
+        chat.session.undo()
+        chat.say("try")
+        chat.retry()
+    chat.session.switch("b")
+    result = chat.say("more on b")
+    assert (result.raw.reused_prefix_tokens, result.miss) == (held, None)
+
+
+def test_a_conversation_that_is_left_waits_as_a_branch_does():
+    chat = hash_chat(CHATML, n_slots=2, max_tokens="20")
+    chat.say("hi")
+    held, conversation = chat.say("and?").raw.kv_position, chat.session.conversation
+    kept = Conversation(system=conversation.system, turns=conversation.turns)
+    chat.session.clear()
+    chat.say("another matter")
+    chat.session.restore(kept)
+    assert chat.say("where were we?").raw.reused_prefix_tokens == held
 
 
 def test_the_cost_of_going_back_is_known_before():

@@ -145,5 +145,5 @@ def test_another_template_and_a_restored_conversation_find_the_cache_as_it_is_an
     session.set_model(session.model.with_template(CHATML.source))
     session.restore(session.conversation)
     assert session.costs.recomputed_after(turns) == cost
-    session.set_model(replace(session._model, producer=hash_runner()))
+    session.set_model(replace(session._model, producer=hash_runner(), states=None))
     assert session.costs.recomputed_after(turns).n_recomputed == cost.n_prompt

@@ -30,13 +30,32 @@ def test_a_conversation_that_goes_on_misses_nothing():
 
 def test_what_the_user_changes_is_edited():
     chat = twice(hash_chat(CHATML))
-    chat.session.undo()
+    chat.session.forget()
     miss = chat.say("or?").miss
-    assert (miss.cause, miss.held, miss.prompt) == (Cause.EDITED, "a", "o")
+    assert (miss.cause, miss.held, miss.prompt) == (Cause.EDITED, "h", "a")
     chat.session.set_system("be brief")
     miss = chat.say("more").miss
     assert miss.cause is Cause.EDITED
     assert str(miss).startswith("edited: position ")
+
+
+def test_what_is_taken_back_is_no_longer_part_of_it_and_so_not_missed():
+    chat = twice(hash_chat(CHATML))
+    chat.session.undo()
+    assert chat.say("or?").miss is None
+    chat.session.branch_off("other")
+    chat.say("there")
+    chat.session.switch("main")
+    assert chat.say("here").miss is None
+
+
+def test_of_what_was_changed_and_changed_back_the_token_that_is_told_is_the_one_that_was_held():
+    chat = twice(hash_chat(CHATML, system="be kind"))
+    chat.session.set_system("be brief")
+    chat.read_ahead()
+    chat.session.set_system("be kind")
+    miss = chat.say("more").miss
+    assert (miss.cause, miss.held, miss.prompt) == (Cause.EDITED, "b", "k")
 
 
 def test_the_same_message_again_misses_nothing():
@@ -92,8 +111,8 @@ def test_turns_that_leave_the_prompt_are_named():
 
 def test_a_new_conversation_misses_nothing():
     chat = twice(hash_chat(CHATML))
-    chat.session.undo()
-    chat.read_ahead("oh")  # misses what was undone
+    chat.session.forget()
+    chat.read_ahead("oh")  # misses what was forgotten
     chat.session.clear()
     assert chat.say("hello").miss is None
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fakes import ChatBytes, HashModel
 from scripted_chat import send
-from sessions import LETTERS, NEVER
+from sessions import LETTERS, NEVER, CancelAfter
 from tiny_model import CHATML, CONTROLS
 
 from turbospark_chat.chat.archive import ConversationArchive
@@ -264,3 +264,45 @@ def test_another_model_leaves_the_state_of_the_one_before(open_chat: Open, state
         warnings.simplefilter("error")
         archive.leave(session)
     assert states.of_conversation(1).read_bytes() == before
+
+
+def written(session: ChatSession, folder: Path) -> str:
+    """What a saved state was computed from, as text."""
+    session.save_state(folder / "state")
+    return session.model.tokenizer.decode(read_state(folder / "state").ids)
+
+
+@pytest.mark.parametrize(
+    "how", ["read ahead", "stopped", "no reply wanted", "failed", "failed while it was read"]
+)
+def test_of_what_was_never_said_nothing_is_written(open_chat: Open, tmp_path: Path, how: str) -> None:
+    session, _ = open_chat()
+    send(session, "hello")
+    secret = "my secret is forty-two, and nobody knows it"
+    model: Any = session.model.producer.model  # type: ignore[attr-defined]
+    if how == "read ahead":
+        session.read_ahead(secret, cancel=NEVER)
+    elif how == "stopped":
+        assert session.send(secret, cancel=CancelAfter(1), on_event=lambda event: None).turn is None
+    elif how == "no reply wanted":
+        session.set_option("max_tokens", "0")
+        send(session, secret)
+    else:
+        n_left = iter(range(2))
+
+        def fail(name: str) -> None:
+            if name == "before a chunk":
+                next(n_left)  # a StopIteration is as good as any
+
+        model.on_boundary = fail
+        with pytest.raises(StopIteration):
+            if how == "failed":
+                session.send(secret * 3, cancel=NEVER, on_event=lambda event: None)
+            else:
+                session.read_ahead(secret, cancel=NEVER)
+        model.on_boundary = lambda name: None
+    assert "secret" in session.model.tokenizer.decode(session.model.states.held_ids)
+    session.read_ahead("", cancel=NEVER)
+    text = written(session, tmp_path)
+    assert "hello" in text
+    assert "secret" not in text

@@ -230,10 +230,11 @@ def test_a_damaged_one_is_one_line_and_written_anew(complete: Run) -> None:
     assert complete("Why?")["reused_prefix_tokens"] == whole["prompt_tokens"] - 1
 
 
-@pytest.mark.parametrize("flag", [("--no-reuse",), ("--state-budget", "0")])
-def test_no_named_one_is_written_where_none_is_wanted(complete: Run, flag: tuple[str, ...]) -> None:
-    complete("Why?", *flag)
+def test_no_named_one_is_written_or_read_where_none_is_wanted(complete: Run) -> None:
+    complete("Why?", "--state-budget", "0")
     assert not state_file().parent.exists()
+    complete("Why?")
+    assert complete("Why?", "--state-budget", "0")["reused_prefix_tokens"] == 0
 
 
 def test_the_budget_holds_for_all_of_them_together(complete: Run) -> None:

@@ -108,11 +108,23 @@ def test_a_live_state_that_holds_nothing_more_than_the_parked_one_is_not_parked(
     assert (runner.record.ids, len(pool)) == ((1, 2, 3, 4), 0)
 
 
-def test_an_expected_return_is_of_the_next_prompt_only() -> None:
+def test_an_expected_return_stands_until_a_prompt_differs_and_no_longer() -> None:
     runner, pool = pooled(HashModel(), slots=3)
     feed(runner, [1, 2, 3])
     runner.expect_return()
-    for prompt_ids in ([1, 2, 3, 4], [1, 2, 9]):
+    n_parked = []
+    for prompt_ids in ([1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 2, 9], [1, 2, 8]):
+        continued(runner, prompt_ids)
+        n_parked.append(len(pool))
+    assert n_parked == [0, 0, 1, 1]
+
+
+def test_a_state_is_not_copied_where_there_is_no_memory_for_it() -> None:
+    runner, pool = pooled(HashModel(), slots=3)
+    feed(runner, [1, 2, 3])
+    runner.may_copy = False
+    for prompt_ids in ([1, 2, 9], [7, 8]):
+        runner.expect_return()
         continued(runner, prompt_ids)
         assert len(pool) == 0
 
@@ -422,8 +434,9 @@ STEP = st.fixed_dictionaries(
 
 def waiting(
     runner: AnyRunner, pool: OpenPool, prompt_ids: Sequence[int], is_return_expected: bool
-) -> list[Held]:
-    """Return what has to be parked once a prompt is served, were there room for all of it: the rules, on a list."""
+) -> tuple[list[Held], bool]:
+    """Return what has to be parked once a prompt is served, were there room for all of it, and whether a return is
+    still expected then: the rules, on a list."""
 
     def n_served(held: Held) -> int:
         ids, state = held
@@ -436,8 +449,9 @@ def waiting(
     if best > n_kept:
         latest = next(held for held in reversed(parked) if n_served(held) == best)
         stays = is_return_expected and best < len(latest[0])
-        return [held for held in parked if held is not latest] + [latest] * stays + [live] * is_cut
-    return parked + [live] * (is_cut and (n_kept == 0 or is_return_expected))
+        return [held for held in parked if held is not latest] + [latest] * stays + [live] * is_cut, False
+    is_parked = is_cut and (n_kept == 0 or is_return_expected)
+    return parked + [live] * is_parked, is_return_expected and not is_cut
 
 
 def failing(fault: tuple[str, int] | None) -> Callable[[str], None]:
@@ -478,12 +492,14 @@ def test_any_conversations_are_answered_as_cold_and_the_pool_holds_what_the_rule
     model = make_model()
     runner, pool = pooled(model, slots=slots)
     conversations: list[list[int]] = [[], [], []]
+    is_expected = False
     for step in steps:
         said_before = conversations[step["who"]]
         prompt_ids = [*said_before[: max(0, len(said_before) - step["n_back"])], *step["new_ids"]]
         if step["is_return_expected"]:
             runner.expect_return()
-        expected = waiting(runner, pool, prompt_ids, step["is_return_expected"])
+        is_expected |= step["is_return_expected"]
+        expected, is_expected = waiting(runner, pool, prompt_ids, is_expected)
         kept = runner.try_reuse_prefix(prompt_ids)
         check_states(runner, pool, make_model)
         assert runner.record.ids == tuple(prompt_ids[:kept])

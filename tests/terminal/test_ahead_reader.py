@@ -129,6 +129,24 @@ def test_where_it_is_not_allowed_nothing_is_read(desk):
     assert desk.session.drafts == ["hello"]
 
 
+def test_reading_stops_when_it_is_not_allowed_any_more_and_goes_on_when_it_is(desk):
+    desk.session.may_end.clear()
+    desk.reader.watch("hello")
+    desk.pause()
+    assert desk.session.begun.acquire(timeout=TIMEOUT)
+    desk.is_allowed = False
+    desk.reader.look()  # as when the memory grows short
+    desk.wait_for_job()
+    assert desk.session.cancelled == ["hello"]
+    desk.session.may_end.set()
+    desk.pause()
+    desk.is_allowed = True
+    desk.reader.look()
+    desk.pause()
+    desk.wait_for_job()
+    assert desk.session.drafts == ["hello", "hello"]
+
+
 def test_sending_stops_the_reading_and_waits_for_nothing(desk):
     desk.session.may_end.clear()
     desk.reader.watch("hello")

@@ -157,8 +157,10 @@ class ConversationArchive:
         if self._every is None or not self._every.has_grown or not session.options.completion.reuse:
             return
         try:
-            self._opened().load(str(number))
-        except StoreError:  # deleted by another program, most likely
+            is_there = self._opened().has(number)
+        except StoreError:
+            return
+        if not is_there:  # deleted by another program
             return
         try:
             self._states.write(self._states.of_conversation(number), session.save_state)

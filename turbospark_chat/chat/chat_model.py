@@ -30,11 +30,14 @@ class ModelStates(Protocol):
     def held_ids(self) -> tuple[int, ...]:
         """The ids behind the live state."""
 
+    def n_live(self, prompt_ids: Sequence[int]) -> int:
+        """Return how many leading positions of a prompt the live state holds, and can go back to."""
+
     def n_parked(self, prompt_ids: Sequence[int]) -> int:
         """Return how many leading positions of a prompt a parked state would serve."""
 
     def expect_return(self) -> None:
-        """Note that what the live state holds will be asked for again: a next prompt that differs leaves it whole."""
+        """Note that another conversation follows: the state that serves its prompt stays whole where they differ."""
 
     def save(
         self, path: Path, *, template: str, n_positions: int | None = None, most_bytes: int | None = None

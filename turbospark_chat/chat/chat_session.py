@@ -230,7 +230,7 @@ class ChatSession:
             StoreError: the change could not be stored.
         """
         self.conversation.branch_off(name)
-        self._expect_return()
+        self._replier.live.expect_return()
         self._changed(self.conversation.turns)
 
     def switch(self, name: str) -> None:
@@ -242,7 +242,7 @@ class ChatSession:
         """
         before = self.conversation.turns
         self.conversation.switch(name)
-        self._expect_return()
+        self._replier.live.expect_return()
         self._changed(before)
 
     def restore(self, conversation: Conversation) -> None:
@@ -290,10 +290,6 @@ class ChatSession:
     def count_text(self, text: str) -> int:
         """Return how many tokens a text takes, from any thread."""
         return len(self._model.tokenizer.encode(text))
-
-    def _expect_return(self) -> None:
-        if self._model.states is not None:
-            self._model.states.expect_return()
 
     def _last_turn(self) -> Turn:
         if not self.conversation.turns:

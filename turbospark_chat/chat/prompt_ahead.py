@@ -10,17 +10,20 @@ from turbospark_chat.chat.chat_model import ChatModel
 from turbospark_chat.chat.receipt import Miss
 from turbospark_chat.engine.completion import CompletionConfig, RawDecodeResult
 from turbospark_chat.engine.raw_completion import CancelFlag, run_prefill
+from turbospark_chat.engine.reuse_miss import ReuseMiss
 
 CHUNK_SIZE = 16  # tokens between two looks at the cancel flag: whoever sends waits for one at most
 
 
 class PromptAhead:
-    """Computes ids ahead, and remembers from where on the cache was filled that way."""
+    """Computes ids ahead, and remembers from where on the cache was filled that way, and what that missed."""
 
     def __init__(self) -> None:
         self._start: int | None = None  # the first position computed ahead since the last turn
-        self.miss: Miss | None = None  # the first since the last turn: the turn that follows is to tell of it
-        self.slot_evicted = False  # whether any reading threw another conversation's state away
+        self._missed: tuple[ReuseMiss, Miss] | None = (
+            None  # the first since then, which the turn is to tell of
+        )
+        self._slot_evicted = False  # whether any reading threw another conversation's state away
 
     def read(
         self, model: ChatModel, ids: Sequence[int], config: CompletionConfig, cancel: CancelFlag
@@ -42,13 +45,26 @@ class PromptAhead:
         if raw.prefilled_tokens:
             started = raw.reused_prefix_tokens
             self._start = started if self._start is None else min(self._start, started)
-        self.slot_evicted |= raw.session_slot_evicted
+        self._slot_evicted |= raw.session_slot_evicted
         return raw
 
     @property
-    def has_read(self) -> bool:
-        """Whether anything was computed ahead since the last turn."""
-        return self._start is not None
+    def has_missed(self) -> bool:
+        """Whether a reading missed anything since the last turn."""
+        return self._missed is not None
+
+    def note_miss(self, miss: ReuseMiss | None, described: Miss | None) -> None:
+        """Note what a reading missed, if that was something the conversation had said."""
+        if miss is not None and described is not None and self._missed is None:
+            self._missed = miss, described
+
+    def missed_by(self, prompt_ids: Sequence[int]) -> Miss | None:
+        """Return what the readings missed, unless the prompt has again what was held there."""
+        if self._missed is None:
+            return None
+        miss, described = self._missed
+        is_back = list(prompt_ids[miss.differs_at : miss.differs_at + 1]) == [miss.held_id]
+        return None if is_back else described
 
     def count(self, n_held: int) -> int:
         """Return how many of so many positions were computed ahead since the last turn."""
@@ -57,6 +73,6 @@ class PromptAhead:
     def take(self, raw: RawDecodeResult) -> tuple[RawDecodeResult, int]:
         """Return the run of a turn with what was noted ahead of it, and how many reused positions were; begin anew."""
         n_ahead = self.count(raw.reused_prefix_tokens)
-        raw = replace(raw, session_slot_evicted=raw.session_slot_evicted or self.slot_evicted)
-        self._start, self.miss, self.slot_evicted = None, None, False
+        raw = replace(raw, session_slot_evicted=raw.session_slot_evicted or self._slot_evicted)
+        self._start, self._missed, self._slot_evicted = None, None, False
         return raw, n_ahead

@@ -15,9 +15,8 @@ from turbospark_chat.chat.prompt_encoder import PromptPart, encode_prompt
 from turbospark_chat.chat.window import OverflowPolicy, Window, fit_window
 from turbospark_chat.engine.kv_prefix import common_length
 
-_MOST_REMEMBERED = (
-    8  # prompts with their replies: one for each branch or conversation that is gone to and fro
-)
+# Prompts with their replies: branches and conversations that are gone to and fro, and other replies to a message.
+_MOST_REMEMBERED = 64
 
 
 class PromptBuilder:

@@ -1,15 +1,16 @@
 """Answers with one model: builds the prompt, runs it, and can say afterwards what the reply might have been.
 
-Remembers what its prompts said and what its last run left in the cache; holds no conversation.
+Remembers what its prompts said; holds no conversation.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from turbospark_chat.chat.chat_model import ChatModel
 from turbospark_chat.chat.conversation import Turn
+from turbospark_chat.chat.live_state import LiveState
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.options import ChatOptions
 from turbospark_chat.chat.prompt_ahead import PromptAhead
@@ -23,8 +24,8 @@ from turbospark_chat.chat.visible_tags import show_tags
 from turbospark_chat.chat.window import OverflowPolicy, WindowOverflowError
 from turbospark_chat.engine.alternatives import TokenChoice, explain_tokens
 from turbospark_chat.engine.completion import RawDecodeResult, StopReason
-from turbospark_chat.engine.kv_prefix import common_length
 from turbospark_chat.engine.raw_completion import CancelFlag
+from turbospark_chat.engine.reuse_miss import ReuseMiss
 
 
 class Replier:
@@ -36,18 +37,19 @@ class Replier:
     def __init__(self, model: ChatModel) -> None:
         self.model = model
         self.prompts = PromptBuilder(model)
+        self.live = LiveState(model)
         self.first_turn = 0
-        # What the last run left in the cache: nothing where it raised and the producer does not tell.
-        self.held_ids: tuple[int, ...] = ()
         self._ahead = PromptAhead()
         self._run: ReplyRun | None = None  # of the reply under way
 
     def begin(self, model: ChatModel) -> None:
         """Answer with this model from now on, and as if nothing had been said; the cache keeps what it holds."""
-        if model.producer is not self.model.producer:
-            self.held_ids = ()
         if model is not self.model:
-            self.model, self.prompts = model, PromptBuilder(model)
+            is_other = model.producer is not self.model.producer
+            held_ids = () if is_other else self.live.ids
+            self.model, self.prompts, self.live = model, PromptBuilder(model), LiveState(model)
+            self.live.note_kept(held_ids)
+        self.live.expect_return()
         self.prompts.forget_last()
         self._ahead = PromptAhead()
         self.first_turn = 0
@@ -57,12 +59,6 @@ class Replier:
         n_removed = len(before) - len(turns)
         is_rest = n_removed >= 0 and tuple(turns) == tuple(before[n_removed:])
         return max(self.first_turn - n_removed, 0) if is_rest else 0
-
-    def n_served(self, prompt_ids: Sequence[int]) -> int:
-        """Return how many leading positions of a prompt the cache, or a parked state, would serve."""
-        states = self.model.states
-        n_parked = 0 if states is None else states.n_parked(prompt_ids)
-        return max(common_length(prompt_ids, self.held_ids), n_parked)
 
     def reply(
         self,
@@ -92,8 +88,8 @@ class Replier:
             self._splitter(opening_ids, tags), show_tags(self.model.tokenizer, tags), on_event, begun
         )
         raw = self._generate(opening_ids, reply, options, cancel, tags)
-        miss = self._ahead.miss or self._miss(
-            raw, system, turns, options, is_window_moved=window.n_dropped > 0
+        miss = self._ahead.missed_by(window.prompt_ids) or self._describe(
+            raw.miss, system, turns, options, is_window_moved=window.n_dropped > 0
         )
         raw, n_ahead = self._ahead.take(raw)
         turn = reply.finished(user, complete=not raw.reason.is_cut_short)
@@ -123,16 +119,15 @@ class Replier:
         if not options.completion.reuse:
             return 0
         ids = self.certain_ids(system, turns, draft, options)
-        if self.n_live(ids) < len(ids):
+        if self.live.n_live(ids) < len(ids):
             self.model.check_memory(len(ids))
-            self._set_others_aside()
-            with self._noting_held_ids():
+            with self.live.running():
                 raw = self._ahead.read(self.model, ids, options.completion, cancel)
-                self.held_ids = raw.kv_backed_token_ids
-            self._ahead.miss = self._ahead.miss or self._miss(
-                raw, system, tuple(turns), options, is_window_moved=False
+                self.live.note(raw)
+            self._ahead.note_miss(
+                raw.miss, self._describe(raw.miss, system, tuple(turns), options, is_window_moved=False)
             )
-        return self._ahead.count(self.n_live(ids))
+        return self._ahead.count(self.live.n_live(ids))
 
     def certain_ids(
         self, system: str | None, turns: Sequence[Turn], draft: str, options: ChatOptions
@@ -141,18 +136,12 @@ class Replier:
         return self.prompts.certain_ids(system, turns, draft, options, first_turn=self.first_turn)
 
     def save_state(self, path: Path, *, most_bytes: int | None) -> None:
-        """Write the live state to a file. What was read of a draft is nobody's business, and is cut off first.
+        """Write the live state to a file, as far as it was said: what was only a draft is nobody's business.
 
         Raises:
             StateFileError: it could not be written, or takes more than `most_bytes`.
         """
-        states = self.model.states
-        if states is not None:
-            n_positions = self.prompts.n_said(self.held_ids) if self._ahead.has_read else None
-            with self._noting_held_ids():
-                states.save(
-                    path, template=self.model.template.source, n_positions=n_positions, most_bytes=most_bytes
-                )
+        self.live.save(path, n_positions=self.prompts.n_said(self.live.ids), most_bytes=most_bytes)
 
     def take_up_state(self, path: Path) -> int:
         """Go on from the state in a file, and take what it was computed from for what was said.
@@ -160,16 +149,9 @@ class Replier:
         Raises:
             StateFileError: it is damaged, or of another model or template; nothing has changed.
         """
-        if self.model.states is None:
-            return 0
-        with self._noting_held_ids():
-            n_positions = self.model.states.load(path, template=self.model.template.source)
-        self.prompts.remember(self.held_ids)
+        n_positions = self.live.load(path)
+        self.prompts.remember(self.live.ids)
         return n_positions
-
-    def n_live(self, prompt_ids: Sequence[int]) -> int:
-        """Return how many leading positions of a prompt are in the live cache."""
-        return common_length(prompt_ids, self.held_ids)
 
     def complete(
         self, text: str, options: ChatOptions, *, cancel: CancelFlag, on_event: TurnEventSink
@@ -183,6 +165,7 @@ class Replier:
         prompt_ids = tokenizer.with_bos(tokenizer.encode(text, parse_special=True))
         reply = Reply(ReasoningSplitter(None), tokenizer, on_event)
         raw = self._generate(prompt_ids, reply, options, cancel, None)
+        self.prompts.remember(raw.kv_backed_token_ids)
         turn = reply.finished(Message("user", text), complete=not raw.reason.is_cut_short)
         return TurnResult(turn, raw, 0, 0)
 
@@ -214,18 +197,19 @@ class Replier:
             system, earlier, [last.user], options, begun_ids=last.generated_ids, first_turn=self.first_turn
         ).prompt_ids
         self.model.check_memory(len(ids))
-        held_ids, self.held_ids = self.held_ids, ()
-        choices = explain_tokens(
-            self.model.producer,
-            ids,
-            len(ids) - min(max(n_tokens, 0), len(last.generated_ids)),
-            held_ids=held_ids,
-            n_alternatives=n_alternatives,
-            n_known=self.model.tokenizer.n_tokens,
-            spell=self.model.spell,
-            cancel=cancel,
-        )
-        self.held_ids = held_ids
+        held_ids = self.live.ids
+        with self.live.running():
+            choices = explain_tokens(
+                self.model.producer,
+                ids,
+                len(ids) - min(max(n_tokens, 0), len(last.generated_ids)),
+                held_ids=held_ids,
+                n_alternatives=n_alternatives,
+                n_known=self.model.tokenizer.n_tokens,
+                spell=self.model.spell,
+                cancel=cancel,
+            )
+            self.live.note_kept(held_ids)
         return choices
 
     def _generate(
@@ -236,54 +220,38 @@ class Replier:
         cancel: CancelFlag,
         tags: ReasoningTags | None,
     ) -> RawDecodeResult:
-        self._set_others_aside()
-        with self._noting_held_ids():
+        with self.live.running():
             self._run = ReplyRun(self.model, reply, options, cancel, tags=tags)
             try:
                 raw = self._run.generate(opening_ids)
             finally:
                 self._run = None
-            self.held_ids = raw.kv_backed_token_ids
+            self.live.note(raw)
         return raw
 
-    @contextmanager
-    def _noting_held_ids(self) -> Iterator[None]:
-        """Note what a run leaves in the cache also where it raises: nothing, if the producer does not tell."""
-        self.held_ids = ()
-        try:
-            yield
-        finally:
-            if self.model.states is not None:
-                self.held_ids = self.model.states.held_ids
-
-    def _set_others_aside(self) -> None:
-        """Leave the live state whole where it is not what the last run here left: it is somebody else's."""
-        states = self.model.states
-        if states is not None and states.held_ids != self.held_ids:
-            states.expect_return()
-
-    def _miss(
+    def _describe(
         self,
-        raw: RawDecodeResult,
+        miss: ReuseMiss | None,
         system: str | None,
         turns: tuple[Turn, ...],
         options: ChatOptions,
         *,
         is_window_moved: bool,
     ) -> Miss | None:
-        if raw.miss is None:
+        """Return what a prompt missed of this conversation; a draft, or another branch's turns, are none of it."""
+        if miss is None:
             return None
-        said = self.prompts.said
-        shown = turns[self.first_turn :]
+        said, shown = self.prompts.said, turns[self.first_turn :]
+        # What was read since is missed again only where the conversation was changed twice.
+        is_same = not self._ahead.has_missed and said.system == system
         n_said = len(said.ids)
-        if self._ahead.has_read:  # then a draft may stand before where that ended
-            with suppress(WindowOverflowError):
-                n_said = min(n_said, len(self.certain_ids(system, turns, "", options)))
+        with suppress(WindowOverflowError):
+            n_said = min(n_said, len(self.certain_ids(system, turns, "", options)))
         return describe_miss(
-            raw.miss,
+            miss,
             n_said=n_said,
             is_window_moved=is_window_moved,
-            is_same_conversation=said.system == system and shown[: len(said.turns)] == said.turns,
+            is_same_conversation=is_same and shown[: len(said.turns)] == said.turns,
             spell=self.model.spell,
         )
 

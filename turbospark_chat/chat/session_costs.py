@@ -95,7 +95,7 @@ class SessionCosts:
         prompts = self._replier.prompts if model is None else PromptBuilder(model)
         if not turns and not following:
             prompt_ids: Sequence[int] = ()
-            if self._replier.held_ids:  # before anything was computed, nothing is computed anew
+            if self._replier.live.ids:  # before anything was computed, nothing is computed anew
                 prompt_ids = _before_any_message(prompts, system, options)
         else:
             options = replace(options, on_overflow=OverflowPolicy.DROP)
@@ -103,7 +103,7 @@ class SessionCosts:
                 prompt_ids = prompts.fit(system, turns, following, options, first_turn=first_turn).prompt_ids
             except WindowOverflowError as error:  # and the next turn will not fit either
                 return Recompute(error.n_prompt, error.n_prompt)
-        n_served = self._replier.n_served(prompt_ids) if options.completion.reuse else 0
+        n_served = self._replier.live.n_served(prompt_ids) if options.completion.reuse else 0
         return Recompute(len(prompt_ids) - n_served, len(prompt_ids))
 
 

@@ -141,6 +141,16 @@ class Store:
                 _check_free(connection, name, conversation_id)
             connection.execute("UPDATE conversations SET name = ? WHERE id = ?", (name, conversation_id))
 
+    def has(self, conversation_id: int) -> bool:
+        """Whether there is such a conversation.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        with self._reading() as connection:
+            found = connection.execute("SELECT 1 FROM conversations WHERE id = ?", (conversation_id,))
+            return found.fetchone() is not None
+
     def delete(self, conversation_id: int) -> None:
         """Delete a conversation with everything that was ever said in it; the file holds no trace of it.
 

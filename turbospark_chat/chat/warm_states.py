@@ -33,7 +33,7 @@ class WarmStates:
     """The files in a folder. Of all there are, those used longest ago go when there is no room."""
 
     def __init__(self, folder: Path, *, megabytes: int = DEFAULT_MEGABYTES) -> None:
-        """Keep files of up to so many million bytes together; with 0 none is written."""
+        """Keep files of up to so many million bytes together; with 0 none is written, or read."""
         self._folder, self._budget = folder, megabytes * 10**6
 
     def of_conversation(self, conversation_id: int) -> Path:
@@ -69,7 +69,9 @@ class WarmStates:
         Raises:
             StateFileError: it cannot be used.
         """
-        if not os.path.exists(path):  # which, unlike the method, takes a folder without access for none
+        if self._budget == 0 or not os.path.exists(
+            path
+        ):  # which, unlike the method, takes a folder without access for none
             return None
         result = read(path)
         with suppress(OSError):

@@ -129,6 +129,10 @@ def run_complete(flags: FlagValues, prompt: str) -> int:
     options = _without_asking(flags, read_chat_options(flags), "is for the chat")
     interface = read_interface_options(flags)
     n_answers = flags.read("n", read_n)
+    if flags["prefix_cache"] is not None and not options.completion.reuse:
+        raise UsageError(
+            "`--prefix-cache` reuses what was computed, which `--no-reuse` forbids; leave one out"
+        )
     prefix = PrefixCache(_warm_states(flags), flags["prefix_cache"])
     attachments = [read_attachment(path) for path in flags["file"]]
     piped = _read_stdin(is_raw=is_raw)
@@ -221,7 +225,11 @@ def _load(flags: FlagValues, resolved: ResolvedModel, *, is_raw: bool = False) -
 def _load_another(flags: FlagValues, resolved: ResolvedModel) -> ChatModel:
     """Load a model that takes over: its own template and context, since those asked for were meant for the first."""
     return open_chat_model(
-        resolved.path, context_length=None, arithmetic=_choose_arithmetic(flags), n_slots=_n_slots(flags)
+        resolved.path,
+        context_length=None,
+        arithmetic=_choose_arithmetic(flags),
+        n_slots=_n_slots(flags),
+        window_slack=flags.read("window_slack", read_window_slack),
     )
 
 

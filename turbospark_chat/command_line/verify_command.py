@@ -1,4 +1,4 @@
-"""`ts verify`: a conversation with a model in which the cache is reused in every way, each time compared with cold.
+"""`ts verify`: a conversation of turns, a stopped one, a retry, an undo and a branch, each compared with cold.
 
 Part of the composition root. It goes through the session that a chat goes through.
 """

@@ -1,6 +1,7 @@
 """One gated delta net layer in plain numpy, as Qwen3-Next has it. https://arxiv.org/abs/2412.06464
 
-Knows no cache: what a layer carries from one call to the next goes in and comes out as a value.
+Knows no cache: what a layer carries from one call to the next goes in and comes out as a value. No architecture that a
+file can name is made of it yet.
 
 Shapes besides those of `layers`: H value heads · HK heads of queries and keys, each read by H / HK value heads side
 by side · Dk, Dv dimensions of a key and of a value · K inputs that the convolution sees · C its channels,

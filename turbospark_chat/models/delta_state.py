@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from turbospark_chat.models.checkpoints import MOST_CHECKPOINTS, Checkpoints
 from turbospark_chat.models.delta_net import DeltaMemory, DeltaShape
-from turbospark_chat.models.kv_cache import check_arrays
 from turbospark_chat.models.layers import Array
+from turbospark_chat.models.state_arrays import check_arrays
 
 _LENGTHS = "lengths"
 

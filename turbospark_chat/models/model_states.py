@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
-from turbospark_chat.errors import StateFileError
+from turbospark_chat.errors import DoesNotFitError, StateFileError
 from turbospark_chat.models.parking import RecordT
 from turbospark_chat.models.runner import Runner
 from turbospark_chat.models.sealed_file import digest_of
@@ -20,15 +20,21 @@ Fingerprints = Callable[[], Mapping[str, str]]
 
 
 class ModelStates(Generic[RecordT, StateT]):
-    """The states of one runner. `fingerprints` may raise StateFileError; it is asked when a file needs them."""
+    """The states of one runner. `fingerprints` may raise StateFileError; it is asked when a file needs them.
+
+    `check_memory` may refuse a number of positions before a file's are copied.
+    """
 
     def __init__(
         self,
         runner: Runner[RecordT, StateT],
         make_record: Callable[[], RecordT],
         fingerprints: Fingerprints,
+        *,
+        check_memory: Callable[[int], None] = lambda n_positions: None,
     ) -> None:
         self._runner, self._make_record, self._fingerprints = runner, make_record, fingerprints
+        self._check_memory = check_memory
 
     @property
     def held_ids(self) -> tuple[int, ...]:
@@ -36,12 +42,16 @@ class ModelStates(Generic[RecordT, StateT]):
         record = self._runner.record
         return () if record.is_tainted else record.ids
 
+    def n_live(self, prompt_ids: Sequence[int]) -> int:
+        """Return how many leading positions of a prompt the live state holds, and can go back to."""
+        return self._runner.n_live(prompt_ids)
+
     def n_parked(self, prompt_ids: Sequence[int]) -> int:
         """Return how many leading positions of a prompt a parked state would serve."""
         return self._runner.n_parked(prompt_ids)
 
     def expect_return(self) -> None:
-        """Note that what the live state holds will be asked for again: a next prompt that differs leaves it whole."""
+        """Note that another conversation follows: the state that serves its prompt stays whole where they differ."""
         self._runner.expect_return()
 
     def save(
@@ -64,8 +74,11 @@ class ModelStates(Generic[RecordT, StateT]):
         # A placeholder for other content than text says only together with it what its position was computed from.
         if not ids or any(type(token_id) is not int for token_id in ids):
             raise StateFileError(path, "there is nothing to keep that token ids alone describe")
-        stored = StoredState(self._bound_to(template), ids, self._runner.state.export())
-        write_state(path, stored, most_bytes=most_bytes)
+        try:
+            stored = StoredState(self._bound_to(template), ids, self._runner.state.export())
+            write_state(path, stored, most_bytes=most_bytes)
+        except MemoryError as error:
+            raise StateFileError(path, "there is no memory to write it from") from error
 
     def load(self, path: Path, *, template: str) -> int:
         """Go on from the state in a file; return how many positions it holds. The live one is parked.
@@ -84,8 +97,9 @@ class ModelStates(Generic[RecordT, StateT]):
             raise StateFileError(path, "it holds token ids that the model does not have")
         state, record = self._runner.model.make_state(), self._make_record()
         try:
+            self._check_memory(len(stored.ids))
             state.restore(len(stored.ids), stored.arrays)
-        except (ValueError, MemoryError) as error:
+        except (ValueError, MemoryError, DoesNotFitError) as error:
             raise StateFileError(path, f"it does not fit: {error or 'out of memory'}") from error
         record.record(stored.ids, 0)
         self._runner.adopt(record, state)

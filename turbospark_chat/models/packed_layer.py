@@ -6,16 +6,16 @@ and float16 spends five of its bits on others. The scales add four bytes to a he
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Part = NDArray[Any]
+from turbospark_chat.models.layer_rows import LayerRows
+from turbospark_chat.models.layers import Array
 
 
-class CachePart(Enum):
+class CachePart(StrEnum):
     """An array that each layer has."""
 
     KEYS = "keys"  # int16 (KV, capacity, Hd)
@@ -38,46 +38,31 @@ class CachePart(Enum):
         return self in (CachePart.KEY_SCALES, CachePart.VALUE_SCALES)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PackedLayer:
-    """The arrays of a layer, in which position p stands in row p - base."""
+_SCALES = {CachePart.KEYS: CachePart.KEY_SCALES, CachePart.VALUES: CachePart.VALUE_SCALES}
 
-    parts: Mapping[CachePart, Part]
-    base: int = 0
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedLayer(LayerRows):
+    """The arrays of a layer, one for each `CachePart`."""
 
     @classmethod
-    def empty(cls, capacity: int, *, n_kv_heads: int, head_dim: int) -> "PackedLayer":
-        """Return a layer with room for so many positions and nothing in it."""
-        shapes = {
-            part: part.shape(n_kv_heads=n_kv_heads, n_rows=capacity, head_dim=head_dim) for part in CachePart
-        }
-        return cls({part: np.empty(shape, part.dtype) for part, shape in shapes.items()})
-
-    @property
-    def capacity(self) -> int:
-        """Rows there is room for."""
-        return int(self.parts[CachePart.KEYS].shape[1])
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes allocated, room included."""
-        return sum(array.nbytes for array in self.parts.values())
+    def empty(cls, *, n_kv_heads: int, head_dim: int) -> "PackedLayer":
+        """Return a layer with no room."""
+        return cls(
+            {
+                part: np.empty(part.shape(n_kv_heads=n_kv_heads, n_rows=0, head_dim=head_dim), part.dtype)
+                for part in CachePart
+            }
+        )
 
     def address(self, part: CachePart) -> int:
         """Return where position 0 stands, or would stand had it not been dropped: kernels count from there."""
         array = self.parts[part]
         return array.ctypes.data - self.base * array.strides[1]
 
-    def between(self, start: int, end: int) -> dict[CachePart, Part]:
-        """Return views of the positions from `start` to before `end`."""
-        rows = slice(start - self.base, end - self.base)
-        return {part: array[:, rows] for part, array in self.parts.items()}
-
-    def copy(self, start: int, end: int, *, capacity: int | None = None) -> "PackedLayer":
-        """Return a copy of the positions from `start` to before `end`, with room for so many, or for no more."""
-        capacity = end - start if capacity is None else capacity
-        parts = {}
-        for part, rows in self.between(start, end).items():
-            parts[part] = np.empty((len(rows), capacity, *rows.shape[2:]), rows.dtype)
-            parts[part][:, : end - start] = rows
-        return PackedLayer(parts, start)
+    def as_floats(self, start: int, end: int) -> Mapping[str, Array]:
+        """Return keys and values (KV, S, Hd) as kernels read them: the numbers times their scales."""
+        rows = self.between(start, end)
+        return {
+            part: rows[part].astype(np.float32) * rows[scales][..., None] for part, scales in _SCALES.items()
+        }

@@ -41,9 +41,9 @@ class Runner(Generic[RecordT, StateT]):
         self._report: ReuseReport | None = None
         self._is_return_expected = False
         self._is_prompt_open = False  # since `try_reuse_prefix`, until logits are asked for
-        self._branches_at: int | None = (
-            None  # where the latest prompt left what the state could not go back to
-        )
+        # Where the latest prompt left what the state could not go back to.
+        self._branches_at: int | None = None
+        self.may_copy = True  # a state, where one is to stay whole; a check of the memory may forbid it
         self._evicted: deque[Evicted[RecordT]] = deque(maxlen=_EVICTED_REMEMBERED)
         self._pid = os.getpid()
 
@@ -144,16 +144,19 @@ class Runner(Generic[RecordT, StateT]):
 
     def try_reuse_prefix(self, prompt_ids: Sequence[int]) -> int:
         """Cut the state that serves most of a prompt, and its record, to what they share; return the positions kept."""
-        is_return_expected, self._is_return_expected = self._is_return_expected, False
         self._slot_evicted, self._is_prompt_open = False, True
         if self._pool is not None:
-            self._take_better(self._pool, prompt_ids, is_return_expected)
+            self._take_better(self._pool, prompt_ids)
         report = self._report_on(prompt_ids)
-        n_lost = report.n_held - report.n_kept
-        if self._pool is not None and n_lost and (report.n_kept == 0 or is_return_expected):
-            self._fork(prompt_ids[: report.n_kept])
-        else:
+        if report.n_held == report.n_kept:  # nothing is lost, so that an expectation stands
             self._cut(report.n_common)
+        else:
+            is_return_expected, self._is_return_expected = self._is_return_expected, False
+            stays_whole = is_return_expected or report.n_kept == 0
+            if self._pool is not None and self.may_copy and stays_whole:
+                self._fork(prompt_ids[: report.n_kept])
+            else:
+                self._cut(report.n_common)
         self._report = report
         self._branches_at = report.n_common if report.n_kept < report.n_common else None
         if len(self._state):
@@ -161,11 +164,16 @@ class Runner(Generic[RecordT, StateT]):
         return len(self._state)
 
     def expect_return(self) -> None:
-        """Note that the next prompt is another conversation's: the state that serves it stays whole where they differ.
+        """Note that another conversation follows: its first prompt that differs leaves the state that serves it whole.
 
-        It holds for the next prompt. Without a pool it changes nothing.
+        Without a pool it changes nothing.
         """
         self._is_return_expected = True
+
+    def n_live(self, prompt_ids: Sequence[int]) -> int:
+        """Return how many leading positions of a prompt the live state holds, and can go back to."""
+        # One id more, since of a prompt the last one is always left to feed.
+        return self._state.reach(self._record.common_prefix((*prompt_ids, 0)))
 
     def n_parked(self, prompt_ids: Sequence[int]) -> int:
         """Return how many leading positions of a prompt a parked state would serve."""
@@ -188,18 +196,17 @@ class Runner(Generic[RecordT, StateT]):
         self._is_return_expected = False
         self._note_evicted(self._replace_live(record, state), by_prompt=False)
 
-    def _take_better(
-        self, pool: StatePool[RecordT, StateT], prompt_ids: Sequence[int], is_return_expected: bool
-    ) -> None:
+    def _take_better(self, pool: StatePool[RecordT, StateT], prompt_ids: Sequence[int]) -> None:
         """Make a parked state live if it serves more of the prompt, or a copy where it is to stay whole."""
         n_kept = self._state.reach(self._record.common_prefix(prompt_ids))
         n_served = pool.best_match(prompt_ids)
         if n_served <= n_kept:
             return
+        is_return_expected, self._is_return_expected = self._is_return_expected, False
         parked = pool.take(prompt_ids)
         assert parked is not None  # it has just matched
         record, state = parked.prefix, parked.state
-        if is_return_expected and n_served < len(record):
+        if is_return_expected and self.may_copy and n_served < len(record):
             record, state = self._copy(parked.state, prompt_ids[:n_served])
             self._note_evicted(pool.park(parked.prefix, parked.state))
         if n_kept == len(self._record):  # what is live holds nothing that this one does not

@@ -39,9 +39,8 @@ class AheadReader:
         self._call_later, self._is_allowed = call_later, is_allowed
         self._draft = ""
         self._declined: str | None = None  # a draft that is not to be read as it is
-        self._read: str | None = (
-            None  # the draft that was read, or is being read; None where it is to be read again
-        )
+        # The draft that was read, or is being read; None where it is to be read again.
+        self._read: str | None = None
         self._job: Job[None, int] | None = None
         self._timer: Timer | None = None
         self.n_tokens = 0  # read ahead for the next turn, as far as is known
@@ -68,15 +67,22 @@ class AheadReader:
         self._start()
 
     def look(self) -> None:
-        """Take note of a job that has ended, and go on with what was typed meanwhile."""
-        if self._job is None or not self._job.is_finished:
+        """Take note of a job that has ended, and of what is allowed by now; go on with what is not read yet."""
+        if self._job is not None and not self._job.is_finished:
+            if not self._is_allowed():
+                self._job.cancel()
+                self._read = None  # so that it is read again once it is allowed
+            return
+        if self._job is None:
+            if self._timer is None and self._read != self._wanted:
+                self._plan()
             return
         job, self._job = self._job, None
         try:
             self.n_tokens = job.result()
         except Exception:  # such as a draft too long, or a template that refuses it: sending it says so
             self.n_tokens = 0
-        if self._read != self._draft:
+        if self._read != self._wanted:
             self._plan()
 
     def stop(self) -> None:
@@ -101,9 +107,16 @@ class AheadReader:
             self._timer.cancel()
         self._timer = self._call_later(PAUSE_SECONDS, self._start)
 
+    @property
+    def _wanted(self) -> str:
+        """What is to be read of the draft."""
+        return "" if self._draft == self._declined else self._draft
+
     def _start(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = None
-        draft, session = "" if self._draft == self._declined else self._draft, self._session
+        draft, session = self._wanted, self._session
         if self._job is not None or draft == self._read or not self._is_allowed():
             return
         self._read = draft

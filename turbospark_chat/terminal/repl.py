@@ -67,15 +67,14 @@ class Repl:
     ) -> None:
         self._session, self._thread, self._models = session, thread, models
         self._bar = BarPainter(display.painter, clock=time.monotonic)
-        self._vitals = VitalsMonitor(probe, on_change=lambda: self._screen.invalidate())
+        self._vitals = VitalsMonitor(probe, on_change=self._vitals_changed)
         self._drafts = DraftCounter(session.count_text, on_change=lambda: self._screen.invalidate())
         self._counted_by = models.current  # the draft's tokens
         self._question: Question | None = None
         self._draft: Draft | None = None  # set aside for the question
         self._has_hinted = False  # how to leave, since the last input
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._woken = asyncio.Event()
-        self._is_waking = False
+        self._woken, self._is_waking = asyncio.Event(), False
         self._notices: deque[Text] = deque()
         self._screen = Screen(
             self,
@@ -101,6 +100,7 @@ class Repl:
         self._context = ReplContext(
             session, self._desk, self._screen, self._writer, display,
             archive=archive, models=models, draw_bar=self._draw_status, leave=self.leave,
+            finish_reading=lambda: self._ahead.finish(),
         )  # fmt: skip
 
     def run(self, *, attachments: Sequence[Attachment] = (), greets: bool = True) -> int:
@@ -244,6 +244,10 @@ class Repl:
             self._desk.conversation_changed()
         self._ahead.begin()
 
+    def _vitals_changed(self) -> None:
+        self._screen.invalidate()
+        self._wake()  # what may be read ahead depends on it
+
     def _call_later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
         assert self._loop is not None  # nothing is typed before it runs
         return self._loop.call_later(seconds, call)
@@ -253,6 +257,7 @@ class Repl:
         vitals, profile = self._vitals.latest, self._session.options.completion.power_profile
         return (
             not self._desk.is_busy
+            and self._question is None
             and vitals.memory_pressure is MemoryPressure.NORMAL
             and not vitals.is_on_battery
             and profile is not PowerProfile.EFFICIENCY

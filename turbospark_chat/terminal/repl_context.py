@@ -34,11 +34,12 @@ class ReplContext:
         models: Models,
         draw_bar: Callable[[int], str],
         leave: Callable[[], None],
+        finish_reading: Callable[[], None],
     ) -> None:
         self.session, self.archive, self.models = session, archive, models
         self._desk, self._screen, self._writer, self._display = desk, screen, writer, display
         self._draw_bar = draw_bar
-        self.leave = leave
+        self.leave, self._finish_reading = leave, finish_reading
         self._tasks: set[asyncio.Task[None]] = set()  # held, or they would be collected before they are done
 
     @property
@@ -120,9 +121,12 @@ class ReplContext:
 
         async def edit() -> None:
             try:
-                then(await self._screen.edit(text))
+                edited = await self._screen.edit(text)
+                self._finish_reading()  # what follows looks at what the model holds
+                then(edited)
             except Exception as error:  # an editor that fails leaves everything as it was
                 self._writer.show_error(error)
+            self._desk.go_on()
 
         self._begin(edit())
 
