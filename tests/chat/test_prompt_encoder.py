@@ -221,3 +221,14 @@ def test_of_several_known_prompts_each_serves_as_far_as_it_agrees_with_the_ids_s
     elsewhere = [BOS, H, A, NZ, I_, END, HA, NZ, I_]  # says the same, but begins with other ids
     assert encode(parts, known=[other, elsewhere]) == other
     assert encode(parts, known=[elsewhere, other]) == elsewhere
+
+
+@pytest.mark.parametrize("character", ["é", "日", "😀"])
+@pytest.mark.parametrize("more", ["", "x", " and more"])
+def test_ids_that_break_off_inside_a_character_do_not_say_what_it_then_looks_like(character, more):
+    whole = list(f"so {character}".encode())
+    for n_bytes in range(1, len(character.encode())):
+        cut = whole[: len("so ") + n_bytes]
+        text = bytes(cut).decode("utf-8", "replace") + more
+        assert encode([Text(text)], known=[cut]) == encode([Text(text)])
+        assert encode([Control("<s>"), Text(text)], known=[[BOS, *cut]]) == [BOS, *encode([Text(text)])]

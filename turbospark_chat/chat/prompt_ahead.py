@@ -19,7 +19,9 @@ class PromptAhead:
     """Computes ids ahead, and remembers from where on the cache was filled that way, and what that missed."""
 
     def __init__(self) -> None:
-        self._start: int | None = None  # the first position computed ahead since the last turn
+        # The positions computed ahead since the last turn, as far as they are still live.
+        self._start: int | None = None
+        self._end = 0
         self._missed: tuple[ReuseMiss, Miss] | None = (
             None  # the first since then, which the turn is to tell of
         )
@@ -44,7 +46,9 @@ class PromptAhead:
         )
         if raw.prefilled_tokens:
             started = raw.reused_prefix_tokens
-            self._start = started if self._start is None else min(self._start, started)
+            # What goes on behind the last reading's end goes on from a state that was parked meanwhile.
+            is_elsewhere = self._start is None or not self._start <= started <= self._end
+            self._start, self._end = started if is_elsewhere else self._start, raw.kv_position
         self._slot_evicted |= raw.session_slot_evicted
         return raw
 
@@ -68,7 +72,7 @@ class PromptAhead:
 
     def count(self, n_held: int) -> int:
         """Return how many of so many positions were computed ahead since the last turn."""
-        return 0 if self._start is None else max(n_held - self._start, 0)
+        return 0 if self._start is None else max(min(n_held, self._end) - self._start, 0)
 
     def take(self, raw: RawDecodeResult) -> tuple[RawDecodeResult, int]:
         """Return the run of a turn with what was noted ahead of it, and how many reused positions were; begin anew."""

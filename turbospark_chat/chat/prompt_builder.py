@@ -27,6 +27,12 @@ class PromptBuilder:
         self.said = NOTHING_SAID  # by the last turn
         self._known: tuple[tuple[int, ...], ...] = ()  # the latest first
 
+    def for_model(self, model: ChatModel) -> "PromptBuilder":
+        """Return a builder for the same model with another template, which knows what this one does."""
+        other = PromptBuilder(model)
+        other.said, other._known = self.said, self._known
+        return other
+
     def encode(
         self,
         system: str | None,

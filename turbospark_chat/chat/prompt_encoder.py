@@ -106,12 +106,13 @@ class _KnownIds:
         Where known ids are at their end the text may go on: there a reply ended.
         """
         runs = [self._run(known) for known in self._known]
-        for run in runs:
-            if run and self._tokenizer.decode(run) == text:
+        for run, known in zip(runs, self._known, strict=True):
+            if run and self._tokenizer.decode(run) == text and not self._breaks_off(run, known):
                 self.step_over(run)
                 return run
         for run, known in zip(runs, self._known, strict=True):
-            if run and self._at + len(run) == len(known) and (longer := self._gone_on(run, text, encode)):
+            is_end = self._at + len(run) == len(known) and not self._breaks_off(run, known)
+            if run and is_end and (longer := self._gone_on(run, text, encode)):
                 self.step_over(longer)
                 return longer
         self._known = []
@@ -123,6 +124,10 @@ class _KnownIds:
         while end < len(known) and known[end] not in self._control:
             end += 1
         return list(known[self._at : end])
+
+    def _breaks_off(self, run: Sequence[int], known: Sequence[int]) -> bool:
+        """Whether known ids end in half a character, which reads as U+FFFD and says something else."""
+        return self._at + len(run) == len(known) and self._tokenizer.decode(run).endswith("\ufffd")
 
     def _gone_on(self, run: list[int], text: str, encode: Callable[[str], list[int]]) -> list[int]:
         """Return the ids of a text that begins with what `run` says, if nothing can merge across its end.

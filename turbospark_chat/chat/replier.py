@@ -43,14 +43,20 @@ class Replier:
         self._run: ReplyRun | None = None  # of the reply under way
 
     def begin(self, model: ChatModel) -> None:
-        """Answer with this model from now on, and as if nothing had been said; the cache keeps what it holds."""
-        if model is not self.model:
-            is_other = model.producer is not self.model.producer
-            held_ids = () if is_other else self.live.ids
-            self.model, self.prompts, self.live = model, PromptBuilder(model), LiveState(model)
+        """Answer with this model from now on; the cache keeps what it holds.
+
+        It is as if nothing had been said, unless only the template is another one.
+        """
+        if model is self.model:
+            self.prompts.forget_last()
+        elif model.producer is self.model.producer:
+            held_ids = self.live.ids
+            self.prompts, self.live = self.prompts.for_model(model), LiveState(model)
             self.live.note_kept(held_ids)
+        else:
+            self.prompts, self.live = PromptBuilder(model), LiveState(model)
+        self.model = model
         self.live.expect_return()
-        self.prompts.forget_last()
         self._ahead = PromptAhead()
         self.first_turn = 0
 

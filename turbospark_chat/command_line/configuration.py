@@ -192,9 +192,11 @@ def _show(flag: Flag, value: Any) -> str:
     if flag.table == "interface":
         choice, screen = INTERFACE_OPTIONS[flag.name], InterfaceOptions()
         return choice.show(choice.change(screen, value) if is_set else screen)
-    if not is_set:
-        return DEFAULT_MODEL if flag.name == "model" else "–"
-    return str(_READERS.get(flag.name, str)(value))
+    if not is_set and flag.name == "model":
+        return DEFAULT_MODEL
+    reader = _READERS.get(flag.name)
+    read = value if reader is None else reader(value if is_set else None)
+    return "–" if read in (*_UNSET, None) else str(read)
 
 
 def _show_style(name: str, style: str) -> str:

@@ -156,6 +156,8 @@ def run_complete(flags: FlagValues, prompt: str) -> int:
         thread.close()
         if thread.has_ended:
             prefix.keep(session)
+        if sys.stderr.isatty():
+            streams.note(prefix.summary)
 
 
 def _answers(session: ChatSession, text: str, n_answers: int, *, is_raw: bool) -> Iterator[Generate]:
@@ -225,12 +227,9 @@ def _load(flags: FlagValues, resolved: ResolvedModel, *, is_raw: bool = False) -
 def _load_another(flags: FlagValues, resolved: ResolvedModel) -> ChatModel:
     """Load a model that takes over: its own template and context, since those asked for were meant for the first."""
     return open_chat_model(
-        resolved.path,
-        context_length=None,
-        arithmetic=_choose_arithmetic(flags),
-        n_slots=_n_slots(flags),
-        window_slack=flags.read("window_slack", read_window_slack),
-    )
+        resolved.path, context_length=None, arithmetic=_choose_arithmetic(flags),
+        n_slots=_n_slots(flags), window_slack=flags.read("window_slack", read_window_slack),
+    )  # fmt: skip
 
 
 def _n_slots(flags: FlagValues) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.turn_result import TurnEventSink
 from turbospark_chat.chat.warm_states import WarmStates
-from turbospark_chat.engine.completion import RawDecodeResult
+from turbospark_chat.engine.completion import RawDecodeResult, StopReason
 from turbospark_chat.engine.raw_completion import CancelFlag
 from turbospark_chat.errors import ModelWarning, StateFileError
 from turbospark_chat.terminal.script import Generate
@@ -45,12 +45,22 @@ class PrefixCache:
         raw = self._first
         if raw is None or self._path is None or not session.options.completion.reuse:
             return
+        if raw.reason is StopReason.CANCELLED and not raw.new_tokens:
+            return
         n_known, n_reused = min(raw.kv_position, raw.prompt_tokens), raw.reused_prefix_tokens
         if n_known - n_reused > n_reused:
             try:
                 self._states.write(self._path, session.save_state)
             except StateFileError as error:
                 _warn(f"what was computed is not kept: {error}")
+
+    @property
+    def summary(self) -> str:
+        """What the first answer reused, as a line for people; empty where nothing was to be."""
+        raw = self._first
+        if raw is None or self._path is None:
+            return ""
+        return f"reused {raw.reused_prefix_tokens} of {raw.prompt_tokens} prompt tokens\n"
 
     def _note(self, generate: Generate, cancel: CancelFlag, on_event: TurnEventSink) -> Any:
         result = generate(cancel, on_event)

@@ -1,6 +1,7 @@
 """The LogitProducer over a model: keeps the state and the record of its ids in step, whatever happens."""
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -101,8 +102,8 @@ class Runner(Generic[RecordT, StateT]):
     def produce_chunk(self, tokens: Sequence[int], position: int, *, need_logits: bool) -> Array | None:
         """Feed tokens from `position` on; with `need_logits` return the logits (V,) after the last.
 
-        A state is marked where conversations were seen to part and it could not go back to that; one without slack also
-        before the last token of a prompt, so that the same prompt can be asked again.
+        A state is marked where conversations were seen to part and it could not go back to that; one that cannot go
+        back anywhere also near the end of a prompt, so that the same prompt can be asked again.
 
         Raises:
             ValueError: there is nothing to feed, or the state cannot be brought to `position`: it is past the
@@ -112,9 +113,10 @@ class Runner(Generic[RecordT, StateT]):
         """
         self._check(tokens, position)
         self._bring_to(position)
-        end = position + len(tokens)
-        is_prompt_end = need_logits and self._is_prompt_open and self._state.slack == 0
-        marks = {self._branches_at, end - 1 if is_prompt_end else None}
+        end, marks = position + len(tokens), {self._branches_at}
+        if need_logits and self._is_prompt_open and self._state.slack < sys.maxsize:
+            # Of a state with slack the last part's start will do: it costs no pass of its own.
+            marks.add(position if self._state.slack else end - 1)
         for mark in sorted(mark for mark in marks if mark is not None):
             if position <= mark < end:
                 self._feed_and_mark(tokens[: mark - position], position)
@@ -248,7 +250,8 @@ class Runner(Generic[RecordT, StateT]):
     def _feed_and_mark(self, tokens: Sequence[int], position: int) -> None:
         if tokens:
             self._feed(tokens, position, need_logits=False)
-        self._state.mark()
+        if position + len(tokens):
+            self._state.mark()
 
     def _feed(self, tokens: Sequence[int], position: int, *, need_logits: bool) -> Array | None:
         with self._recording(tokens, position):

@@ -20,12 +20,13 @@ from turbospark_chat.chat.conversation import MAIN
 from turbospark_chat.engine.model_thread import ModelThread
 from turbospark_chat.engine.pacing import PowerProfile
 from turbospark_chat.engine.pressure import MemoryPressure, PressureProbe
-from turbospark_chat.errors import UsageError
+from turbospark_chat.errors import TurboSparkError, UsageError
 from turbospark_chat.settings import Locations
 from turbospark_chat.terminal.ahead_reader import AheadReader
 from turbospark_chat.terminal.bar_painter import BarPainter
 from turbospark_chat.terminal.commands.command import Command, paths
 from turbospark_chat.terminal.commands.context import Models
+from turbospark_chat.terminal.commands.costs import say_cost
 from turbospark_chat.terminal.commands.table import COMMANDS, parse_command
 from turbospark_chat.terminal.completer import CommandCompleter
 from turbospark_chat.terminal.display import Display
@@ -242,6 +243,8 @@ class Repl:
         if self._session.conversation.turns:
             self._context.show_turns()
             self._desk.conversation_changed()
+            with contextlib.suppress(TurboSparkError):  # that is shown already
+                say_cost(self._context, "going on", self._session.conversation.turns)
         self._ahead.begin()
 
     def _vitals_changed(self) -> None:

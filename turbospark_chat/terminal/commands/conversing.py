@@ -210,3 +210,4 @@ def switch(context: CommandContext, argument: str) -> None:
         )
     change(context, lambda: session.switch(argument))
     context.show_turns()
+    say(context, f"on branch {argument} now")
