@@ -121,6 +121,12 @@ def test_a_draft_that_does_not_fit_changes_nothing():
     assert chat.record == record
 
 
+def test_a_draft_that_cannot_fit_is_not_even_encoded(monkeypatch):
+    chat = hash_chat(CHATML, context_length=120)
+    monkeypatch.setattr(chat.session._replier.prompts, "certain_ids", None)
+    assert chat.read_ahead("x" * 1000) == 0
+
+
 def test_a_turn_counts_what_was_read_ahead_of_it_only(family: Family):
     chat = hash_chat(family)
     chat.read_ahead(LONG)

@@ -15,6 +15,7 @@ from turbospark_chat.chat.archive import ConversationArchive
 from turbospark_chat.chat.chat_model import ChatModel
 from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.options import ChatOptions, find_option
+from turbospark_chat.chat.receipt import Cause
 from turbospark_chat.chat.store import Store
 from turbospark_chat.chat.template import ChatTemplate
 from turbospark_chat.chat.warm_states import WarmStates
@@ -306,3 +307,28 @@ def test_of_what_was_never_said_nothing_is_written(open_chat: Open, tmp_path: Pa
     text = written(session, tmp_path)
     assert "hello" in text
     assert "secret" not in text
+
+
+def test_the_first_turn_after_a_resume_says_why_it_reused_no_more(open_chat: Open) -> None:
+    session, archive = open_chat(system="be kind")
+    send(session, "hello")
+    send(session, "and?")
+    archive.leave(session)
+    unchanged, _ = resume(open_chat, keeps=False)
+    assert send(unchanged, "more").miss is None
+    changed, _ = resume(open_chat)
+    changed.set_system("be brief")
+    assert send(changed, "more").miss.cause is Cause.EDITED
+
+
+def test_a_state_in_another_conversations_place_is_not_taken_up(
+    open_chat: Open, states: WarmStates
+) -> None:  # T84
+    for text in ("one", "two"):
+        session, archive = open_chat()
+        send(session, text)
+        archive.leave(session)
+    states.of_conversation(1).replace(states.of_conversation(2))
+    with pytest.warns(ModelWarning, match="another conversation"):
+        session, _ = resume(open_chat, "2")
+    assert held(session) == 0

@@ -27,6 +27,8 @@ from turbospark_chat.engine.completion import RawDecodeResult, StopReason
 from turbospark_chat.engine.raw_completion import CancelFlag
 from turbospark_chat.engine.reuse_miss import ReuseMiss
 
+_MOST_CHARACTERS_A_TOKEN = 8  # of a draft that may fit
+
 
 class Replier:
     """Answers user messages. What it is given it leaves as it was: whoever asks keeps the turns.
@@ -40,6 +42,7 @@ class Replier:
         self.live = LiveState(model)
         self.first_turn = 0
         self._ahead = PromptAhead()
+        self._n_taken_up = 0  # positions of a file's state, until a turn is taken
         self._run: ReplyRun | None = None  # of the reply under way
 
     def begin(self, model: ChatModel) -> None:
@@ -57,7 +60,7 @@ class Replier:
             self.prompts, self.live = PromptBuilder(model), LiveState(model)
         self.model = model
         self.live.expect_return()
-        self._ahead = PromptAhead()
+        self._ahead, self._n_taken_up = PromptAhead(), 0
         self.first_turn = 0
 
     def first_turn_of(self, turns: Sequence[Turn], before: Sequence[Turn]) -> int:
@@ -101,7 +104,7 @@ class Replier:
         turn = reply.finished(user, complete=not raw.reason.is_cut_short)
         if _came_to_nothing(raw, turn.reply):
             return TurnResult(None, raw, window.n_dropped, window.dropped_tokens, n_ahead, miss)
-        self.first_turn = window.first_turn
+        self.first_turn, self._n_taken_up = window.first_turn, 0
         said = (*turns[window.first_turn :], turn)
         self.prompts.note(system, said, (*opening_ids, *turn.generated_ids))
         return TurnResult(turn, raw, window.n_dropped, window.dropped_tokens, n_ahead, miss)
@@ -117,12 +120,14 @@ class Replier:
     ) -> int:
         """Bring what is certain of the next prompt into the cache; return how many positions were read so by now.
 
-        Nothing is read where turns would have to be left out for it, or reuse is off.
+        Nothing is read where turns would have to be left out for it, or reuse is off, nor of a draft so long that to
+        encode it takes time in which somebody may want to send it.
 
         Raises:
             DoesNotFitError, TemplateError: the next turn will say so.
         """
-        if not options.completion.reuse:
+        is_long = len(draft) > _MOST_CHARACTERS_A_TOKEN * self.model.context_length
+        if not options.completion.reuse or is_long or cancel.is_set():
             return 0
         ids = self.certain_ids(system, turns, draft, options)
         if self.live.n_live(ids) < len(ids):
@@ -157,6 +162,7 @@ class Replier:
         """
         n_positions = self.live.load(path)
         self.prompts.remember(self.live.ids)
+        self._n_taken_up = n_positions
         return n_positions
 
     def complete(
@@ -250,7 +256,7 @@ class Replier:
         said, shown = self.prompts.said, turns[self.first_turn :]
         # What was read since is missed again only where the conversation was changed twice.
         is_same = not self._ahead.has_missed and said.system == system
-        n_said = len(said.ids)
+        n_said = len(said.ids) or self._n_taken_up
         with suppress(WindowOverflowError):
             n_said = min(n_said, len(self.certain_ids(system, turns, "", options)))
         return describe_miss(

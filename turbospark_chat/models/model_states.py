@@ -57,7 +57,7 @@ class ModelStates(Generic[RecordT, StateT]):
     def save(
         self, path: Path, *, template: str, n_positions: int | None = None, most_bytes: int | None = None
     ) -> None:
-        """Write the live state to a file, bound to this model and template.
+        """Write the live state to a file, bound to this model and template, and to the file's name.
 
         Args:
             n_positions: the state is cut to so many first; without it, it stays as it is.
@@ -75,7 +75,7 @@ class ModelStates(Generic[RecordT, StateT]):
         if not ids or any(type(token_id) is not int for token_id in ids):
             raise StateFileError(path, "there is nothing to keep that token ids alone describe")
         try:
-            stored = StoredState(self._bound_to(template), ids, self._runner.state.export())
+            stored = StoredState(self._bound_to(path, template), ids, self._runner.state.export())
             write_state(path, stored, most_bytes=most_bytes)
         except MemoryError as error:
             raise StateFileError(path, "there is no memory to write it from") from error
@@ -89,7 +89,7 @@ class ModelStates(Generic[RecordT, StateT]):
         from turbospark_chat.models.state_file import read_state
 
         stored = read_state(path)
-        ours = self._bound_to(template)
+        ours = self._bound_to(path, template)
         for name in (*ours, *stored.fingerprints):
             if stored.fingerprints.get(name) != ours.get(name):
                 raise StateFileError(path, f"it was computed with another {name}")
@@ -119,5 +119,10 @@ class ModelStates(Generic[RecordT, StateT]):
             runner.model, runner.record.ids, runner.state, cancel=cancel, on_progress=on_progress
         )
 
-    def _bound_to(self, template: str) -> Mapping[str, str]:
-        return {**self._fingerprints(), "template": digest_of(template, sources=())}
+    def _bound_to(self, path: Path, template: str) -> Mapping[str, str]:
+        """Return what a state in a file depends on: its name too, since another conversation's would serve nothing."""
+        return {
+            **self._fingerprints(),
+            "template": digest_of(template, sources=()),
+            "conversation": path.stem,
+        }
