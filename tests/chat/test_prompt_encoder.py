@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sessions import common_length
 from vocabularies import CONTROL, UNKNOWN, sentencepiece
 
-from turbospark_chat.chat.prompt_encoder import Ids, PromptPart, encode_prompt, ids_saying
+from turbospark_chat.chat.prompt_encoder import Ids, PromptPart, encode_prompt, ids_saying, whole_characters
 from turbospark_chat.chat.rendered_prompt import Control, RenderedPrompt, Segment, Text
 from turbospark_chat.models.tokenizer import Tokenizer
 from turbospark_chat.models.vocabulary import read_vocabulary
@@ -230,5 +230,7 @@ def test_ids_that_break_off_inside_a_character_do_not_say_what_it_then_looks_lik
     for n_bytes in range(1, len(character.encode())):
         cut = whole[: len("so ") + n_bytes]
         text = bytes(cut).decode("utf-8", "replace") + more
-        assert encode([Text(text)], known=[cut]) == encode([Text(text)])
-        assert encode([Control("<s>"), Text(text)], known=[[BOS, *cut]]) == [BOS, *encode([Text(text)])]
+        known = whole_characters([BOS, *cut], CHAT)
+        assert known == [BOS, *b"so "]
+        assert encode([Control("<s>"), Text(text)], known=[known]) == [BOS, *encode([Text(text)])]
+    assert whole_characters(whole, CHAT) == whole

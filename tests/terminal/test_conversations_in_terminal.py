@@ -330,7 +330,8 @@ def test_a_resumed_chat_shows_its_last_turns_again_and_goes_on(
     with open_chat(tiny_path, *SHORT, *flags) as chat:
         seen = chat.wait_for(lambda seen: unbroken[len(turns) - 1]["reply"] in seen.transcript)
         seen = chat.wait_for("[unfinished; `/continue` goes on]")
-        rows = [row for row in seen.transcript.split("\n") if row and not row.startswith("[unfinished")]
+        notices = ("[unfinished", "going on: ", "message")
+        rows = [row for row in seen.transcript.split("\n") if row and not row.startswith(notices)]
         again = [
             row for nth in range(n_before, len(turns)) for row in (f"> {turns[nth]}", unbroken[nth]["reply"])
         ]

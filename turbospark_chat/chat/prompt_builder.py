@@ -11,7 +11,7 @@ from turbospark_chat.chat.conversation import Conversation, Turn
 from turbospark_chat.chat.generated_prompt import NOTHING_SAID, Said, parts_as_generated
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.options import ChatOptions
-from turbospark_chat.chat.prompt_encoder import PromptPart, encode_prompt
+from turbospark_chat.chat.prompt_encoder import PromptPart, encode_prompt, whole_characters
 from turbospark_chat.chat.window import OverflowPolicy, Window, fit_window
 from turbospark_chat.engine.kv_prefix import common_length
 
@@ -105,11 +105,13 @@ class PromptBuilder:
     def note(self, system: str | None, turns: tuple[Turn, ...], ids: Sequence[int]) -> None:
         """Remember that these ids say these turns, so that the next prompt begins with them."""
         self.said = Said(system, turns, tuple(ids))
-        self.remember(ids)
+        self._learn(tuple(ids))
 
     def remember(self, ids: Sequence[int]) -> None:
-        """Remember ids of a prompt with its reply: a prompt that begins with their text gets them."""
-        new = tuple(ids)
+        """Remember ids from a cache, wherever that breaks off: a prompt that begins with their text gets them."""
+        self._learn(tuple(whole_characters(ids, self._model.tokenizer)))
+
+    def _learn(self, new: tuple[int, ...]) -> None:
         others = [known for known in self._known if new[: len(known)] != known]
         self._known = (new, *others[: _MOST_REMEMBERED - 1])
 

@@ -5,11 +5,14 @@ misses the cache. So text that stands where known ids say exactly that text keep
 is encoded. The comparison goes from one control token to the next, since no merge crosses those.
 """
 
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
 from turbospark_chat.chat.rendered_prompt import Control, Segment, Text
+
+_MOST_IDS_A_CHARACTER = 4  # one for each byte
 
 
 class PromptTokenizer(Protocol):
@@ -18,6 +21,9 @@ class PromptTokenizer(Protocol):
     @property
     def control_ids(self) -> Mapping[str, int]:
         """Control tokens by spelling."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes of an id."""
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of ordinary text; spellings of control tokens are text too."""
@@ -82,6 +88,16 @@ def ids_saying(text: str, sampled_ids: Sequence[int], tokenizer: PromptTokenizer
     return (*sampled_ids[:end], *encode(text[len(said) :]))
 
 
+def whole_characters(ids: Sequence[int], tokenizer: PromptTokenizer) -> Sequence[int]:
+    """Return ids without half a character at their end, which would read as U+FFFD and say something else."""
+    for end in range(len(ids), max(len(ids) - _MOST_IDS_A_CHARACTER, 0), -1):
+        decoder = getincrementaldecoder("utf-8")("replace")
+        decoder.decode(b"".join(map(tokenizer.token_bytes, ids[max(end - _MOST_IDS_A_CHARACTER, 0) : end])))
+        if not decoder.getstate()[0]:
+            return ids[:end]
+    return ids[: max(len(ids) - _MOST_IDS_A_CHARACTER, 0)]
+
+
 def is_saying(text: str, ids: Sequence[int], tokenizer: PromptTokenizer, *, n_known: int) -> bool:
     """Whether ids, of which a tokenizer knows the first `n_known`, say exactly `text`."""
     return all(0 <= token_id < n_known for token_id in ids) and tokenizer.decode(ids) == text
@@ -106,13 +122,12 @@ class _KnownIds:
         Where known ids are at their end the text may go on: there a reply ended.
         """
         runs = [self._run(known) for known in self._known]
-        for run, known in zip(runs, self._known, strict=True):
-            if run and self._tokenizer.decode(run) == text and not self._breaks_off(run, known):
+        for run in runs:
+            if run and self._tokenizer.decode(run) == text:
                 self.step_over(run)
                 return run
         for run, known in zip(runs, self._known, strict=True):
-            is_end = self._at + len(run) == len(known) and not self._breaks_off(run, known)
-            if run and is_end and (longer := self._gone_on(run, text, encode)):
+            if run and self._at + len(run) == len(known) and (longer := self._gone_on(run, text, encode)):
                 self.step_over(longer)
                 return longer
         self._known = []
@@ -124,10 +139,6 @@ class _KnownIds:
         while end < len(known) and known[end] not in self._control:
             end += 1
         return list(known[self._at : end])
-
-    def _breaks_off(self, run: Sequence[int], known: Sequence[int]) -> bool:
-        """Whether known ids end in half a character, which reads as U+FFFD and says something else."""
-        return self._at + len(run) == len(known) and self._tokenizer.decode(run).endswith("\ufffd")
 
     def _gone_on(self, run: list[int], text: str, encode: Callable[[str], list[int]]) -> list[int]:
         """Return the ids of a text that begins with what `run` says, if nothing can merge across its end.
