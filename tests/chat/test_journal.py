@@ -324,6 +324,8 @@ def test_whatever_is_done_the_store_has_the_conversation_as_it_is_and_every_turn
     with tempfile.TemporaryDirectory() as folder, closing(Store.open(Path(folder) / "db")) as store:
         chat, is_behind = Chat(store), False
         for what, amount, fails in steps:
+            # Turns that got other ids while nothing could be stored are not known again once others are forgotten.
+            fails = fails and what != "other tokenizer"
             if what in ("reload", "other tokenizer") and is_behind:
                 continue  # it could not be told any more what failed to be kept, as when a program ends
             turn = chat.change(what, amount)

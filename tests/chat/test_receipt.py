@@ -73,6 +73,20 @@ def test_a_template_that_writes_the_last_turn_otherwise_is_named():  # T49, 7
     assert second.miss.position == second.miss.differs_at == second.raw.reused_prefix_tokens
 
 
+@pytest.mark.parametrize("keep_reasoning", ["off", "on"])
+def test_another_template_is_named_and_writes_the_whole_prompt(keep_reasoning):
+    chat = twice(hash_chat(CHATML, keep_reasoning=keep_reasoning))
+    other = CHATML.source.replace("message['role'] + '\n'", "message['role'] + ':\n'")
+    other = other.replace("assistant\n' }}", "assistant:\n' }}")
+    chat.session.set_model(chat.session.model.with_template(other))
+    chat.template = chat.session.model.template
+    result = chat.say("more")
+    assert result.miss.cause is Cause.TEMPLATE
+    prompt = chat.tokenizer.decode(chat.prompt_ids(result), show_control=True)
+    assert prompt.count("<|im_start|>user:\n") == 3
+    assert chat.say("and more").miss is None
+
+
 def test_the_template_is_to_blame_again_at_every_turn():  # T49
     chat = hash_chat(EMPTY_THOUGHT)
     chat.say("hi")

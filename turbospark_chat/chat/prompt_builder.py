@@ -28,9 +28,12 @@ class PromptBuilder:
         self._known: tuple[tuple[int, ...], ...] = ()  # the latest first
 
     def for_model(self, model: ChatModel) -> "PromptBuilder":
-        """Return a builder for the same model with another template, which knows what this one does."""
+        """Return a builder for the same model with another template, which knows the ids that this one does.
+
+        Nothing is said by it yet: a prompt that begins as the last one did would be the other template's.
+        """
         other = PromptBuilder(model)
-        other.said, other._known = self.said, self._known
+        other._known = self._known
         return other
 
     def encode(

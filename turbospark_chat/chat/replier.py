@@ -42,7 +42,9 @@ class Replier:
         self.live = LiveState(model)
         self.first_turn = 0
         self._ahead = PromptAhead()
-        self._n_taken_up = 0  # positions of a file's state, until a turn is taken
+        # Until a turn is taken: positions that a file's state, or another template, said of this conversation.
+        self._n_before = 0
+        self._has_new_template = False
         self._run: ReplyRun | None = None  # of the reply under way
 
     def begin(self, model: ChatModel) -> None:
@@ -50,17 +52,19 @@ class Replier:
 
         It is as if nothing had been said, unless only the template is another one.
         """
+        self._n_before, self._has_new_template = 0, False
         if model is self.model:
             self.prompts.forget_last()
         elif model.producer is self.model.producer:
             held_ids = self.live.ids
+            self._n_before, self._has_new_template = len(self.prompts.said.ids), True
             self.prompts, self.live = self.prompts.for_model(model), LiveState(model)
             self.live.note_kept(held_ids)
         else:
             self.prompts, self.live = PromptBuilder(model), LiveState(model)
         self.model = model
         self.live.expect_return()
-        self._ahead, self._n_taken_up = PromptAhead(), 0
+        self._ahead = PromptAhead()
         self.first_turn = 0
 
     def first_turn_of(self, turns: Sequence[Turn], before: Sequence[Turn]) -> int:
@@ -104,7 +108,7 @@ class Replier:
         turn = reply.finished(user, complete=not raw.reason.is_cut_short)
         if _came_to_nothing(raw, turn.reply):
             return TurnResult(None, raw, window.n_dropped, window.dropped_tokens, n_ahead, miss)
-        self.first_turn, self._n_taken_up = window.first_turn, 0
+        self.first_turn, self._n_before, self._has_new_template = window.first_turn, 0, False
         said = (*turns[window.first_turn :], turn)
         self.prompts.note(system, said, (*opening_ids, *turn.generated_ids))
         return TurnResult(turn, raw, window.n_dropped, window.dropped_tokens, n_ahead, miss)
@@ -162,7 +166,7 @@ class Replier:
         """
         n_positions = self.live.load(path)
         self.prompts.remember(self.live.ids)
-        self._n_taken_up = n_positions
+        self._n_before = n_positions
         return n_positions
 
     def complete(
@@ -256,14 +260,15 @@ class Replier:
         said, shown = self.prompts.said, turns[self.first_turn :]
         # What was read since is missed again only where the conversation was changed twice.
         is_same = not self._ahead.has_missed and said.system == system
-        n_said = len(said.ids) or self._n_taken_up
+        n_said = len(said.ids) or self._n_before
         with suppress(WindowOverflowError):
             n_said = min(n_said, len(self.certain_ids(system, turns, "", options)))
         return describe_miss(
             miss,
             n_said=n_said,
             is_window_moved=is_window_moved,
-            is_same_conversation=is_same and shown[: len(said.turns)] == said.turns,
+            is_same_conversation=self._has_new_template
+            or (is_same and shown[: len(said.turns)] == said.turns),
             spell=self.model.spell,
         )
 
