@@ -309,7 +309,8 @@ def test_a_chat_in_a_terminal_leaves_and_takes_up_a_state(tiny_path: Path) -> No
         chat.type(CTRL_D)
         assert chat.wait_for_end() == 0
     reused, prompt = map(int, re.findall(r"reused (\d+)/(\d+)", resumed.text)[-1])
-    assert prompt - reused < 40 < reused
+    new = "?|\n|user\nWhat is my number?|\n|assistant\n"  # the last token of before was never fed
+    assert prompt - reused <= len(new)
     assert "warning" not in resumed.text
 
 
