@@ -159,9 +159,9 @@ def test_ten_resizes_in_tmux_leave_nothing_behind_and_double_nothing(tmp_path, m
         assert finished == list(range(-12, 0)) + list(range(len(finished) - 12))
         # A row that was written for the old width as tmux took the new one may stay broken in two, but it is all there.
         written = "".join(row.rstrip() for row in rows if row.startswith(("finished", "x")))
-        assert {len(xs) for xs in re.findall(r"finished -?\d+ (x*)", written)} == {60}
+        is_whole = {len(xs) for xs in re.findall(r"finished -?\d+ (x*)", written)} == {60}
         begins = Counter(row.split()[0].rstrip("0123456789.") for row in rows if row)
-        if (begins["the"], begins[">"], begins["live"] <= 2) == (1, 1, True):
+        if is_whole and (begins["the"], begins[">"], begins["live"] <= 2) == (1, 1, True):
             return
         # tmux tells its size up to a quarter of a second late: what is drawn in between, on a machine that stalls just
         # then, nothing can take back. It does not happen three times.
