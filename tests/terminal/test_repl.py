@@ -3,6 +3,7 @@
 import io
 import re
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,15 +14,19 @@ from painted_terminal import painted_terminal
 from scripted_chat import PacedProducer, make_producer, make_session
 
 from turbospark_chat.chat.archive import ConversationArchive
+from turbospark_chat.chat.options import OPTIONS, ChatOptions
 from turbospark_chat.chat.store import Store
 from turbospark_chat.engine.model_thread import ModelThread
+from turbospark_chat.engine.pressure import MemoryPressure
 from turbospark_chat.errors import TemplateError
 from turbospark_chat.settings import Locations
 from turbospark_chat.terminal import repl, turn_desk
+from turbospark_chat.terminal.ahead_reader import PAUSE_SECONDS
 from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.display import Display
 from turbospark_chat.terminal.interface_options import Thinking
 from turbospark_chat.terminal.totals import Totals
+from turbospark_chat.terminal.vitals import Vitals, VitalsMonitor
 
 ENTER, CTRL_A, CTRL_C, CTRL_D, CTRL_J, BACKSPACE, UP = "\r", "\x01", "\x03", "\x04", "\n", "\x7f", "\x1b[A"
 RETRYING = "answering again: nothing is computed again"
@@ -342,6 +347,25 @@ def test_the_bar_shows_the_last_turn_and_the_room_left(open_chat):
         assert chat.bar.endswith(" · 6 out · end_of_turn")
         chat.say("/undo")
         chat.wait_for(lambda: is_standing(0, 4096))
+
+
+@pytest.mark.parametrize(
+    ("vitals", "profile"),
+    [
+        (Vitals(MemoryPressure.WARN, 10**8), "performance"),
+        (Vitals(MemoryPressure.CRITICAL, 10**8), "performance"),
+        (Vitals(MemoryPressure.NORMAL, 10**8, is_on_battery=True), "performance"),
+        (Vitals(MemoryPressure.NORMAL, 10**8), "efficiency"),
+    ],
+)
+def test_nothing_is_read_ahead_where_memory_or_power_is_short(open_chat, monkeypatch, vitals, profile):
+    monkeypatch.setattr(VitalsMonitor, "_read", lambda monitor: vitals)
+    options = OPTIONS["power_profile"].change(ChatOptions(), profile)
+    with open_chat(session=make_session("Hello!", options=options)) as chat:
+        chat.type("hi")
+        chat.wait_for("> hi")
+        time.sleep(2 * PAUSE_SECONDS)
+        assert chat.session.model.producer.fed == []
 
 
 # While a reply runs

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -90,3 +91,23 @@ def test_closed_its_thread_ends(watch):
     assert len(vitals_threads()) == 1
     monitor.close()
     wait_until(lambda: not vitals_threads())
+
+
+@pytest.mark.parametrize(
+    ("sensor", "is_on_battery"),
+    [
+        (lambda: SimpleNamespace(power_plugged=False), True),
+        (lambda: SimpleNamespace(power_plugged=True), False),
+        (lambda: SimpleNamespace(power_plugged=None), False),  # nobody knows
+        (lambda: None, False),  # there is no battery
+        (lambda: 1 / 0, False),
+    ],
+)
+def test_a_battery_is_noted_where_it_surely_runs_the_machine(monkeypatch, sensor, is_on_battery):
+    monkeypatch.setattr(psutil, "sensors_battery", sensor, raising=False)
+    assert VitalsMonitor(None, on_change=lambda: None).latest.is_on_battery is is_on_battery
+
+
+def test_a_system_without_battery_sensors_is_taken_to_be_plugged_in(monkeypatch):
+    monkeypatch.delattr(psutil, "sensors_battery", raising=False)
+    assert VitalsMonitor(None, on_change=lambda: None).latest.is_on_battery is False
