@@ -1,12 +1,13 @@
 """Fixtures for every test: no real home folder is touched; real models are fetched once, as a user would."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tiny_model import write_tiny_model
 
+from turbospark_chat import cli
 from turbospark_chat.config.flags import SETTINGS
 from turbospark_chat.models.catalog import CATALOG
 from turbospark_chat.models.download import pull
@@ -22,6 +23,17 @@ from turbospark_chat.settings import (
 from turbospark_chat.threads import BLAS_VARIABLES, physical_cores, set_blas_threads
 
 set_blas_threads(max(1, physical_cores() - 1))  # before any test imports numpy
+
+
+@pytest.fixture
+def ts(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run `ts`; return its exit code, stdout and stderr."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        code = cli.run([str(argument) for argument in arguments])
+        return (code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tiny_model import write_tiny_model
 
-from turbospark_chat import cli
 from turbospark_chat.bench import chat_runner, peer_chat
 from turbospark_chat.bench.chat_runner import measure_chat
 
@@ -42,17 +41,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     FakeWorker.asked = []
     monkeypatch.setattr(chat_runner, "Worker", FakeWorker)
     return FakeWorker.asked
-
-
-@pytest.fixture
-def ts(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `ts`; return its exit code, stdout and stderr."""
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        code = cli.run([str(argument) for argument in arguments])
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 def test_all_converse_by_turns_and_each_once_unmeasured(asked: list[tuple[str, str]]) -> None:

@@ -18,17 +18,6 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def ts(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `ts`; return its exit code, stdout and stderr."""
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        code = cli.run([str(argument) for argument in arguments])
-        return (code, *capsys.readouterr())
-
-    return run
-
-
-@pytest.fixture
 def stored() -> None:
     """Store two conversations: of cats, with two turns, and of dogs."""
     store = Store.open(Locations.of_user().conversations)

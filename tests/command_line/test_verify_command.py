@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tiny_model import COMPILED_SIZES, write_tiny_model
 
-from turbospark_chat import cli
 from turbospark_chat.engine.model_thread import Job
 from turbospark_chat.models.kv_cache import KvCache
 from turbospark_chat.models.packed_kv_cache import PackedKvCache
@@ -20,17 +19,6 @@ STEPS = [
     "first turn", "second turn", "stopped turn", "retry", "another message after an undo", "on a branch",
     "back from it",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def ts(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `ts`; return its exit code, stdout and stderr."""
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        code = cli.run([str(argument) for argument in arguments])
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from turbospark_chat.chat.chat_model import ChatModel
-from turbospark_chat.engine.completion import RawDecodeResult
 from turbospark_chat.engine.kv_prefix import common_length
 
 
@@ -47,12 +46,8 @@ class LiveState:
             if self._states is not None:
                 self._left = self._states.held_ids
 
-    def note(self, raw: RawDecodeResult) -> None:
+    def note(self, ids: tuple[int, ...]) -> None:
         """Note what a run left, where the producer does not tell."""
-        self._left = raw.kv_backed_token_ids
-
-    def note_kept(self, ids: tuple[int, ...]) -> None:
-        """Note that a run left what there was, where the producer does not tell."""
         self._left = ids
 
     def expect_return(self) -> None:

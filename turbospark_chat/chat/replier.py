@@ -59,7 +59,7 @@ class Replier:
             held_ids = self.live.ids
             self._n_before, self._has_new_template = len(self.prompts.said.ids), True
             self.prompts, self.live = self.prompts.for_model(model), LiveState(model)
-            self.live.note_kept(held_ids)
+            self.live.note(held_ids)
         else:
             self.prompts, self.live = PromptBuilder(model), LiveState(model)
         self.model = model
@@ -138,7 +138,7 @@ class Replier:
             self.model.check_memory(len(ids))
             with self.live.running():
                 raw = self._ahead.read(self.model, ids, options.completion, cancel)
-                self.live.note(raw)
+                self.live.note(raw.kv_backed_token_ids)
             self._ahead.note_miss(
                 raw.miss, self._describe(raw.miss, system, tuple(turns), options, is_window_moved=False)
             )
@@ -225,7 +225,7 @@ class Replier:
                 spell=self.model.spell,
                 cancel=cancel,
             )
-            self.live.note_kept(held_ids)
+            self.live.note(held_ids)
         return choices
 
     def _generate(
@@ -242,7 +242,7 @@ class Replier:
                 raw = self._run.generate(opening_ids)
             finally:
                 self._run = None
-            self.live.note(raw)
+            self.live.note(raw.kv_backed_token_ids)
         return raw
 
     def _describe(
