@@ -60,6 +60,7 @@ class Picture:
 
     scrollback: tuple[str, ...]
     rows: tuple[str, ...]
+    is_whole: bool = True  # not caught while it was drawn, half of it old and half new
 
     @property
     def text(self) -> str:
@@ -204,7 +205,8 @@ class Terminal:
 
     @property
     def picture(self) -> Picture:
-        return Picture(tuple(self._screen.gone), tuple(map(self._screen.text, range(self._screen.lines))))
+        rows = tuple(map(self._screen.text, range(self._screen.lines)))
+        return Picture(tuple(self._screen.gone), rows, is_whole=not self._screen.cursor.hidden)
 
     def type(self, keys: str) -> None:
         """Press keys; what is drawn meanwhile is read, so that neither side waits for the other."""
@@ -259,8 +261,11 @@ class Terminal:
         self._child.setwinsize(rows, columns)
 
     def wait_for(self, condition: str | Callable[[Picture], object]) -> Picture:
-        """Return the first picture that `condition` holds of, or contains it; AssertionError if none ever does."""
-        holds = condition if callable(condition) else lambda seen: condition in seen.text
+        """Return the first whole picture that `condition` holds of, or contains it; AssertionError if none does."""
+
+        def holds(seen: Picture) -> object:
+            return seen.is_whole and (condition(seen) if callable(condition) else condition in seen.text)
+
         deadline = time.monotonic() + TIMEOUT
         while True:
             picture = self.picture

@@ -119,6 +119,12 @@ def test_a_turn_that_is_not_stored_is_warned_of():
     assert warning == "\x1b[33mthis turn is not stored: disk \ufffd[2J full\x1b[0m\n"
 
 
+def test_what_is_said_of_a_reply_comes_below_it():
+    turn = view()
+    shown = take(turn, [*texts("the last row"), NotKept("disk full")])
+    assert (shown, live(turn)) == ("the last row\nthis turn is not stored: disk full\n", "")
+
+
 def test_a_reply_may_be_markdown():  # T40
     turn = view(is_markdown=True)
     assert take(turn, texts("# *one*\n", "two **th")) == "one\n"

@@ -59,7 +59,7 @@ class TurnView:
         if isinstance(event, ReplyText):
             return self._take_text(event, width=width, height=height)
         style = "bar.warn" if isinstance(event, NotKept) else "notice"
-        return self._painter.style(harmless(str(event)), style) + "\n"
+        return self.finish(width=width) + self._painter.style(harmless(str(event)), style) + "\n"
 
     def finish(self, *, width: int) -> str:
         """Return what was still being written."""
