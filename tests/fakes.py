@@ -137,6 +137,7 @@ class HashModel:
     ) -> None:
         self._window = window
         self.vocab_size = vocab_size
+        self.n_guesses = 0
         self._says = range(vocab_size) if says is None else says
         self.evaluated = 0
         self.on_boundary: Boundary = lambda name: None

@@ -52,6 +52,7 @@ TYPED = [  # option, what is typed, the value it gives, how it is shown
     ("max_tokens_per_sec", "12.5", 12.5, "12.5"),
     ("max_tokens_per_sec", "none", None, "none"),
     ("speculate", "15", 15, "15"),
+    ("speculate", "auto", None, "auto"),
     ("max_thinking_tokens", "0", 0, "0"),
     ("max_thinking_tokens", "None", None, "none"),
     ("think_tags", " <a>  </a>", ReasoningTags("<a>", "</a>"), "<a> </a>"),
@@ -77,7 +78,7 @@ REFUSED = [
     ("max_tokens_per_sec", "0", "max_tokens_per_sec is 0.0: give 0.01 to 1000000, or none"),
     ("max_tokens_per_sec", "nan", "max_tokens_per_sec is nan: give 0.01 to 1000000, or none"),
     ("speculate", "16", "speculate is 16: give 0 to 15"),
-    ("speculate", "none", "speculate is 'none': give a whole number, 0 to 15"),
+    ("speculate", "none", "speculate is 'none': give a whole number, 0 to 15, or auto"),
     (
         "max_thinking_tokens",
         "-1",

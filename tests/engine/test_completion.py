@@ -43,6 +43,7 @@ def test_settings_no_run_can_use_are_refused_with_their_value(setting, message):
         {"max_tokens_per_sec": 0.01},
         {"speculation": 0},
         {"speculation": 15},
+        {"speculation": None},
     ],
     ids=str,
 )

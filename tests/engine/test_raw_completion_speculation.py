@@ -105,6 +105,19 @@ def test_where_text_repeats_the_passes_are_fewer(model, speculation, expected):
     assert n_passes(MODELS[model](), speculation) == expected
 
 
+@pytest.mark.parametrize("n_guesses", [0, 3])
+def test_if_nothing_is_asked_for_as_many_are_guessed_as_pay_with_this_model(n_guesses):
+    model = MODELS["says one thing"]()
+    model.n_guesses = n_guesses
+    assert n_passes(model, None) == n_passes(MODELS["says one thing"](), n_guesses)
+
+
+def test_without_reuse_nothing_is_guessed():
+    model = MODELS["says one thing"]()
+    model.n_guesses = 3
+    assert Engine(model).run(PROMPT, max_new_tokens=20, reuse=False).proposed_tokens == 0
+
+
 def test_where_nothing_repeats_the_passes_are_the_same():
     assert n_passes(HashModel(), 15) == 40
 

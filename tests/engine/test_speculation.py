@@ -141,13 +141,15 @@ def test_after_guesses_that_fail_it_waits_twice_as_long_each_time_and_not_after_
 
 
 @pytest.mark.parametrize(
-    ("n_true", "guesses_again"), [(0, False), (1, False), (2, True), (3, True), (4, True)]
+    ("n_guessed", "n_true", "guesses_again"),
+    [(4, 0, False), (4, 1, False), (4, 2, True), (4, 4, True), (3, 0, False), (3, 1, True), (3, 3, True)],
 )
-def test_a_guess_of_which_half_comes_true_is_worth_another_at_once(n_true, guesses_again):
+def test_a_guess_of_which_a_third_comes_true_is_worth_another_at_once(n_guessed, n_true, guesses_again):
     prompt = [2, 9, 3, 9, 4, 9, 5, 9, 6, 9, 1, 2, 3, 4, 5, 6, 1]  # 9 came before, behind any of them
     producer = Positions(prompt)
-    lookahead = Lookahead(producer, prompt, most=4)
+    lookahead = Lookahead(producer, prompt, most=n_guessed)
     for position, token in enumerate([2, *[3, 4, 5, 6][:n_true], 9], start=len(prompt)):
         lookahead.feed(token, position, most=99)
     assert lookahead.n_accepted == n_true
-    assert producer.passes == [(17, 5), (18 + n_true, 5 if guesses_again else 1)]
+    n_fed = n_guessed + 1
+    assert producer.passes == [(17, n_fed), (18 + n_true, n_fed if guesses_again else 1)]

@@ -40,10 +40,10 @@ def test_kernels_are_named_once_each_in_the_order_of_their_use() -> None:
         x = builder.attention(q, k, k, index)
     builder.linear(builder.last(builder.rms_norm(x, np.ones(64, np.float32), EPS)), packed, None)
     assert builder.kernels == (
-        "embed Q4_0", "linear F32", "rope", "remember", "attention_one 16", "combine 16", "attention_many 16",
-        "rms_norm", "last", "linear Q4_0",
+        "embed Q4_0", "by_token", "linear F32", "rope", "remember", "attention_one 16", "combine 16",
+        "attention_many 16", "rms_norm", "last", "linear Q4_0",
     )  # fmt: skip
-    assert builder.n_instructions == 1 + 2 * 8 + 3
+    assert builder.n_instructions == 1 + 2 * 9 + 3
 
 
 @pytest.mark.parametrize("ggml_type", [GgmlType.F32, GgmlType.Q4_0])
@@ -59,6 +59,7 @@ def test_the_chunks_of_a_product_cover_its_rows_two_by_two(
     code = builder.finish(by_name, y).code[-1]
     n_rows_one, n_rows_many = code[Field.ARG0 + 6 : Field.ARG0 + 8].tolist()
     assert n_rows_one % 2 == n_rows_many % 2 == 0
+    assert code[Field.CHUNKS_FEW] == code[Field.CHUNKS_ONE]
     for n_chunks, n_each in ((code[Field.CHUNKS_ONE], n_rows_one), (code[Field.CHUNKS_MANY], n_rows_many)):
         assert (n_chunks - 1) * n_each < n_rows <= n_chunks * n_each
 
@@ -74,9 +75,11 @@ def test_a_run_of_one_token_and_one_of_several_each_do_one_kind_of_attention() -
     one, combine, many = (
         kernels.index(by_name(f"{name} 16")) for name in ("attention_one", "combine", "attention_many")
     )
+    by_token = kernels.index(by_name("by_token"))  # of a few alone
+    assert (n_one[by_token], n_many[by_token], code[by_token, Field.CHUNKS_FEW]) == (0, 0, 1)
     assert (n_one[one] > 0, n_one[combine] > 0, n_one[many]) == (True, True, 0)
     assert (n_many[one], n_many[combine], n_many[many] > 0) == (0, 0, True)
-    others = [index for index in range(len(code)) if index not in (one, combine, many)]
+    others = [index for index in range(len(code)) if index not in (one, combine, many, by_token)]
     assert (n_one[others] > 0).all()
     assert (n_many[others] > 0).all()
 
@@ -102,7 +105,13 @@ def test_a_head_that_scores_each_token_is_of_as_many_as_are_fed_and_its_result_i
     builder.score_each()
     each = builder.linear(builder.last(x), table, None)
     program = builder.finish(by_name, one, each)
-    assert program.code[:, Field.IS_SINGLE].tolist() == [0, 1, 1, 0]
+    assert program.code[:, Field.IS_SINGLE].tolist() == [
+        0,
+        1,
+        1,
+        0,
+        0,
+    ]  # the last but one lays out a few tokens
     assert [output.shape for output in program.outputs] == [(9,), (9 * MAX_TOKENS,)]
     assert not np.shares_memory(*program.outputs)
 
@@ -128,8 +137,8 @@ def arena_of(program: Program) -> np.ndarray:
     return arena
 
 
-def test_activations_take_as_much_memory_for_many_layers_as_for_two() -> None:
-    assert arena_of(finish_model_like(20)).size == arena_of(finish_model_like(2)).size
+def test_activations_take_as_much_memory_for_many_layers_as_for_few() -> None:
+    assert arena_of(finish_model_like(20)).size == arena_of(finish_model_like(4)).size
 
 
 def test_activations_begin_at_a_cache_line_and_lie_within_their_memory() -> None:

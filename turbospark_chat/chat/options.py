@@ -49,6 +49,7 @@ class Option:
     help: str
     parser: Callable[[str], Any]  # a ValueError or KeyError means: not a value of this option
     path: tuple[str, ...]
+    unset: str = "none"  # the word for None
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -67,7 +68,8 @@ class Option:
 
     def show(self, options: ChatOptions) -> str:
         """Return the value in force as a user would type it."""
-        return _spell(self.read(options))
+        value = self.read(options)
+        return self.unset if value is None else _spell(value)
 
     def parse(self, text: str) -> Any:
         """Return the value that `text` spells.
@@ -149,6 +151,10 @@ def _count_or_none(text: str) -> int | None:
     return None if _is_none(text) else int(text)
 
 
+def _count_or_auto(text: str) -> int | None:
+    return None if text.strip().lower() == "auto" else int(text)
+
+
 def _rate_or_none(text: str) -> float | None:
     return None if _is_none(text) else float(text)
 
@@ -216,9 +222,9 @@ def _rows() -> list[Option]:
             _rate_or_none, ("completion", "max_tokens_per_sec"),
         ),
         Option(
-            "speculate", "a whole number, 0 to 15",
-            "Guess up to so many next tokens from the text so far and check them at once; 0 guesses none.",
-            int, ("completion", "speculation"),
+            "speculate", "a whole number, 0 to 15, or auto",
+            "Guess up to so many next tokens from the text so far and check them at once; auto: as many as pay.",
+            _count_or_auto, ("completion", "speculation"), "auto",
         ),
         Option(
             "max_thinking_tokens", _COUNT_OR_NONE,

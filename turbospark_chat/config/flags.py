@@ -125,7 +125,7 @@ FLAGS: Final = (
     _turn("max_tokens_per_sec", "NUMBER", "Write at most this many tokens a second."),
     _turn(
         "speculate", "N",
-        "Guess up to so many next tokens from the text so far and check them at once; 0 guesses none.",
+        "Guess up to so many next tokens from the text so far and check them at once; auto: as many as pay.",
     ),
     _turn(
         "max_thinking_tokens", "N",

@@ -57,7 +57,7 @@ class CompletionConfig:
     reuse: bool = True
     power_profile: PowerProfile = PowerProfile.PERFORMANCE
     max_tokens_per_sec: float | None = None
-    speculation: int = 0  # ids guessed and fed behind a sampled one, at most
+    speculation: int | None = None  # ids guessed and fed behind a sampled one, at most; None: as many as pay
 
     def __post_init__(self) -> None:
         """Check the numbers and texts.
@@ -77,7 +77,7 @@ class CompletionConfig:
             raise SettingError(
                 f"max_tokens_per_sec is {self.max_tokens_per_sec}: give {_LEAST_RATE} to {_MOST_RATE:.0f}, or none"
             )
-        if not 0 <= self.speculation <= _MOST_SPECULATION:
+        if self.speculation is not None and not 0 <= self.speculation <= _MOST_SPECULATION:
             raise SettingError(f"speculate is {self.speculation}: give 0 to {_MOST_SPECULATION}")
 
     def chunk_at(self, position: int) -> int:

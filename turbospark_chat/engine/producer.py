@@ -54,6 +54,10 @@ class ScoresEach(LogitProducer, Protocol):
     def slack(self) -> int:
         """How many of the positions fed last can be taken back for certain; 0 where it scores only the last token."""
 
+    @property
+    def n_guesses(self) -> int:
+        """How many guessed tokens are best fed along with a sampled one; 0 where checking them costs what it saves."""
+
     def produce_each(self, tokens: Sequence[int], position: int) -> Logits:
         """Feed several tokens and return the logits (T, V) after each."""
 

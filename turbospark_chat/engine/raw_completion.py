@@ -208,9 +208,10 @@ class _Run:
         started = self._clock()
         n_prompt = len(self._prompt_ids) - n_begun
         # Without reuse nothing is to depend on how ids were cut into batches.
-        speculates = self._config.speculation and self._config.reuse
-        if speculates and isinstance(self._producer, ScoresEach):
-            self._lookahead = Lookahead(self._producer, self._history, most=self._config.speculation)
+        if self._config.reuse and isinstance(self._producer, ScoresEach):
+            asked = self._config.speculation
+            most = self._producer.n_guesses if asked is None else asked
+            self._lookahead = Lookahead(self._producer, self._history, most=most) if most else None
         try:
             while True:
                 token = self._sampler.sample(logits, self._history, n_prompt)

@@ -55,8 +55,8 @@ class Lookahead:
     """Feeds a reply's ids, and with some of them others that may come next.
 
     Each id gets the logits that follow it and everything before it, as if fed alone, but for the last digits. Meanwhile
-    the producer may hold ids behind those of the reply; `finish` takes them out. After guesses of which less than half
-    came true it does without for a token, then for two, four and so on, until one does.
+    the producer may hold ids behind those of the reply; `finish` takes them out. After guesses of which less than a
+    third came true it does without for a token, then for two, four and so on, until one does.
     """
 
     def __init__(self, producer: ScoresEach, history: Iterable[int], *, most: int) -> None:
@@ -100,7 +100,7 @@ class Lookahead:
         if not self._n_guessed:
             return
         n_true = self._n_guessed - len(self._ahead)
-        self._pause = 0 if 2 * n_true >= self._n_guessed else min(max(2 * self._pause, 1), _LONGEST_PAUSE)
+        self._pause = 0 if 3 * n_true >= self._n_guessed else min(max(2 * self._pause, 1), _LONGEST_PAUSE)
         self._n_to_wait = self._pause
         self._n_guessed = 0
         self._ahead.clear()

@@ -7,7 +7,7 @@ import numpy as np
 from turbospark_chat.models import layers
 from turbospark_chat.models.forward_pass import Architecture
 from turbospark_chat.models.kernel_library import KernelLibrary
-from turbospark_chat.models.kernels.layout import MAX_TOKENS
+from turbospark_chat.models.kernels.layout import FEW, MAX_TOKENS
 from turbospark_chat.models.layers import Array
 from turbospark_chat.models.packed_kv_cache import PackedKvCache, packed_row_bytes
 from turbospark_chat.models.program_builder import ProgramBuilder
@@ -72,6 +72,11 @@ class CompiledModel:
     def row_bytes(self) -> int:
         """Bytes of a position in one layer's cache."""
         return packed_row_bytes(self._architecture.config)
+
+    @property
+    def n_guesses(self) -> int:
+        """Three where four tokens take less than twice as long as one; with fewer registers they do not."""
+        return self._runner.n_few // 2 - 1 if self._runner.n_few == FEW else 0
 
     def make_state(self) -> PackedKvCache:
         """Return an empty cache of this model's shape."""

@@ -43,6 +43,7 @@ class Chunks:
 
     one: int = 0
     one_split: int = 0
+    few: int | None = None  # None: as many as for one group
     many: int = 0
     many_group: int = 0
 

@@ -53,9 +53,10 @@ def assemble(
     patches = []
     for index, instruction in enumerate(instructions):
         chunks = instruction.chunks
+        few = chunks.many + chunks.many_group if chunks.few is None else chunks.few
         code[index, : Field.ARG0] = (
-            address_of(instruction.kernel), 0, chunks.one, chunks.one_split, chunks.many, chunks.many_group,
-            int(instruction.is_single),
+            address_of(instruction.kernel), 0, chunks.one, chunks.one_split, few, chunks.many,
+            chunks.many_group, int(instruction.is_single),
         )  # fmt: skip
         for column, operand in enumerate(instruction.operands, start=Field.ARG0):
             if isinstance(operand, CacheSlot | Capacity):

@@ -17,7 +17,7 @@ from turbospark_chat.models.instruction import (
     Instruction,
     Operand,
 )
-from turbospark_chat.models.kernels.layout import GROUP, MAX_SPLITS, PART, TILE_ROWS, scratch_bytes
+from turbospark_chat.models.kernels.layout import FEW, GROUP, MAX_SPLITS, PART, TILE_ROWS, scratch_bytes
 from turbospark_chat.models.layers import Array
 from turbospark_chat.models.packed_layer import CachePart
 from turbospark_chat.models.program import Program, assemble
@@ -30,6 +30,7 @@ _EVEN_CHUNKS = 4  # their number is a multiple of it, so that two threads or fou
 _MAX_LINEAR_CHUNKS = 128
 _ELEMENTS = 512  # that a chunk of an elementwise kernel takes of one token
 _FEATURES = 64  # and of several tokens
+_TURNED = 256  # features that a chunk lays out token by token
 
 
 class ProgramBuilder:
@@ -43,6 +44,7 @@ class ProgramBuilder:
         self._head_dim, self._rope_dim, self._windows = head_dim, rope_dim, tuple(windows)
         self._pieces = Buffer(n_heads * MAX_SPLITS * (head_dim + 2), is_single=True)
         self._instructions: list[Instruction] = []
+        self._token_rows: dict[Buffer, Buffer] = {}
         self._widest = 0  # row of a weight
         self._scores_each = False
         self._keep_alive: list[object] = []
@@ -79,9 +81,10 @@ class ProgramBuilder:
         rows_one, rows_many = _rows_a_chunk(weight), _LINEAR_ROWS
         operands = (
             self._matrix(weight), x, y, y.n_features, _n_blocks(weight),
-            0 if bias is None else self._address(bias), rows_one, rows_many,
+            0 if bias is None else self._address(bias), rows_one, rows_many, self._by_token(x),
         )  # fmt: skip
-        chunks = Chunks(one=_divided(y.n_features, rows_one), many=_divided(y.n_features, rows_many))
+        n_one = _divided(y.n_features, rows_one)
+        chunks = Chunks(one=n_one, few=n_one, many=_divided(y.n_features, rows_many))
         return self._add("linear " + weight.ggml_type.name, chunks, operands, y)
 
     def rope(self, x: Buffer, head_dim: int, *, interleaved: bool, table: int = 0) -> Buffer:
@@ -155,6 +158,17 @@ class ProgramBuilder:
             chunks = replace(chunks, many=chunks.one, many_group=0)
         self._instructions.append(Instruction(kernel, chunks, operands, (y,), is_single=y.is_single))
         return y
+
+    def _by_token(self, x: Buffer) -> Buffer:
+        """Write down, once, laying out token by token what is to be multiplied; return where a few tokens are so."""
+        if x.is_single:
+            return x
+        if x not in self._token_rows:
+            y = Buffer(FEW * x.n_features, is_single=True)
+            chunks = Chunks(few=_divided(x.n_features, _TURNED))
+            self._instructions.append(Instruction("by_token", chunks, (x, y, x.n_features, _TURNED), (y,)))
+            self._token_rows[x] = y
+        return self._token_rows[x]
 
     def _elementwise(self, kernel: str, x: Buffer, y: Buffer | int) -> Buffer:
         out, n = replace(x), x.n_features

@@ -7,7 +7,7 @@ import numpy as np
 
 from turbospark_chat.models.instruction import Capacity
 from turbospark_chat.models.kernel_team import KernelTeam
-from turbospark_chat.models.kernels.layout import GROUP, MAX_TOKENS, Context
+from turbospark_chat.models.kernels.layout import FEW, GROUP, MAX_TOKENS, Context
 from turbospark_chat.models.layers import Array
 from turbospark_chat.models.packed_kv_cache import PackedKvCache
 from turbospark_chat.models.program import Program
@@ -29,6 +29,8 @@ class ProgramRunner:
         self, program: Program, address_of: Callable[[str], int], *, n_threads: int, n_pairs: int
     ) -> None:
         """Make room for the runs. `n_pairs`: how many pairs a token has in all its RoPE tables together."""
+        from turbospark_chat.models.kernels.machine import has_wide_registers  # and with it llvmlite
+
         self._program = program
         self._team = KernelTeam(address_of, n_threads=n_threads)
         self._tokens = np.zeros(MAX_TOKENS, np.int64)  # (T,)
@@ -47,9 +49,16 @@ class ProgramRunner:
             (Context.SCRATCH, self._scratch),
         ):
             self._context[field] = array.ctypes.data
+        # With fewer registers the sums of more tokens are in memory, and decoding rows once is faster: by measurement.
+        self._context[Context.N_FEW] = FEW if has_wide_registers() else FEW // 2
         self._context[Context.SCRATCH_BYTES] = program.scratch_bytes
         self._attached: tuple[PackedKvCache, int] | None = None
         self._room = range(0 if program.patches else sys.maxsize)  # positions a run may write to
+
+    @property
+    def n_few(self) -> int:
+        """How many tokens are multiplied with the weights as one is."""
+        return int(self._context[Context.N_FEW])
 
     @property
     def n_threads(self) -> int:

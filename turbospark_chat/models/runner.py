@@ -79,6 +79,11 @@ class Runner(Generic[RecordT, StateT]):
         return self._state.slack if isinstance(self._model, ScoringModel) else 0
 
     @property
+    def n_guesses(self) -> int:
+        """How many guessed tokens are best fed along with a sampled one, by what the model measured."""
+        return self._model.n_guesses if isinstance(self._model, ScoringModel) else 0
+
+    @property
     def reuse_report(self) -> ReuseReport | None:
         """How the latest prompt was served; None before any."""
         return self._report

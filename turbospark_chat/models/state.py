@@ -75,5 +75,9 @@ class Model(Protocol[StateT]):
 class ScoringModel(Model[StateT], Protocol[StateT]):
     """A model that can tell what follows each of several tokens, not the last alone."""
 
+    @property
+    def n_guesses(self) -> int:
+        """How many more tokens cost little beside one, by measurement; 0 where each costs about what one alone does."""
+
     def forward_each(self, tokens: Sequence[int], state: StateT) -> Array:
         """Run tokens as `forward` does and return the logits (T, V) after each."""

@@ -24,8 +24,11 @@ from kernel_harness import (
 
 from turbospark_chat.models import layers
 from turbospark_chat.models.gguf import GgufFile
-from turbospark_chat.models.kernels.layout import MAX_TOKENS, TILE_ROWS
+from turbospark_chat.models.instruction import Buffer
+from turbospark_chat.models.kernels.layout import FEW, MAX_TOKENS, TILE_ROWS
+from turbospark_chat.models.kernels.machine import has_wide_registers
 from turbospark_chat.models.layers import Array
+from turbospark_chat.models.program_builder import ProgramBuilder
 from turbospark_chat.models.quants import FORMATS, GgmlType
 from turbospark_chat.models.weight import Weight
 
@@ -72,6 +75,19 @@ def test_a_product_of_many_chunks(ggml_type: GgmlType) -> None:
     # Some 100 KB of weights are several chunks of one token; 2, 16, 17, 33 and 64 tokens are 1 to 4 groups.
     n_rows = 100_000 // FORMATS[ggml_type].size_of((1, 2 * row_step(ggml_type))) | 1
     check_product(random_weight(ggml_type, n_rows, 2), [1, 2, 1, 16, 17, 33, 48, 64])
+
+
+@pytest.mark.parametrize("ggml_type", ALL_TYPES)
+def test_a_few_tokens_get_bit_for_bit_what_each_gets_alone(ggml_type: GgmlType) -> None:
+    weight = random_weight(ggml_type, 51, 3)
+    x, bias = random_rows(FEW, weight.shape[1]), random_rows(1, 51)[0]
+
+    def product(builder: ProgramBuilder, x: Buffer) -> Buffer:
+        return builder.linear(x, weight, bias)
+
+    alone = compute(product, x, sizes=[1] * FEW)
+    for n_tokens in range(2, (FEW if has_wide_registers() else FEW // 2) + 1):
+        assert np.array_equal(compute(product, x[:n_tokens]), alone[:n_tokens])
 
 
 @pytest.mark.parametrize("byte", [0x00, 0xFF, 0x80, 0x7F, 0x0F, 0xF0])

@@ -9,7 +9,7 @@ from numba import njit
 from turbospark_chat.models.kernels import memory
 from turbospark_chat.models.kernels import vectors as v
 from turbospark_chat.models.kernels.exponential import exp
-from turbospark_chat.models.kernels.layout import AHEAD, Context
+from turbospark_chat.models.kernels.layout import AHEAD, FEW, Context
 
 _N_TOKENS, _STRIDE, _POSITION = int(Context.N_TOKENS), int(Context.STRIDE), int(Context.POSITION)
 _COSINES, _SINES = int(Context.COSINES), int(Context.SINES)
@@ -240,6 +240,17 @@ def remember(instruction: int, context: int, thread: int, chunk: int) -> None:
             _remember_token(
                 x + 4 * token, items + token * head_dim * 2, scale + 4 * token, head_dim, 4 * stride
             )
+
+
+def by_token(instruction: int, context: int, thread: int, chunk: int) -> None:
+    """Lay out a few tokens one after the other, padding too. Arguments: x, y (FEW, features), features, of a chunk."""
+    x, y = memory.argument(instruction, 0), memory.argument(instruction, 1)
+    n_features, n_chunk = memory.argument(instruction, 2), memory.argument(instruction, 3)
+    stride = memory.field(context, _STRIDE) * 4
+    for token in range(FEW):
+        row = y + token * n_features * 4
+        for index in range(chunk * n_chunk, min((chunk + 1) * n_chunk, n_features)):
+            v.store_float(row + 4 * index, v.load_float(x + index * stride + 4 * token))
 
 
 def last(instruction: int, context: int, thread: int, chunk: int) -> None:

@@ -1,6 +1,6 @@
-"""Products with quantised weights: one token straight from the blocks, several over rows decoded once.
+"""Products with quantised weights: one token or a few straight from the blocks, more over rows decoded once.
 
-Arguments: weight, x, y, rows, blocks a row, bias or 0, rows a chunk for one token and for several.
+Arguments: weight, x, y, rows, blocks a row, bias or 0, rows a chunk for one token or a few and for more, x token-major.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from numba import njit
 from turbospark_chat.models.kernels import memory
 from turbospark_chat.models.kernels import vectors as v
 from turbospark_chat.models.kernels.blocks import BLOCK_CODES, PART_BYTES
+from turbospark_chat.models.kernels.few import make_multiply_few
 from turbospark_chat.models.kernels.layout import AHEAD, GROUP, PART, TILE_ROWS, Context
 from turbospark_chat.models.quants import GgmlType
 
@@ -65,11 +66,6 @@ def _make_dot_rows(ggml_type: GgmlType) -> Any:
 
 
 @njit
-def _bias_of(bias: int, row: int) -> Any:
-    return v.load_float(bias + 4 * row) if bias else np.float32(0)
-
-
-@njit
 def _multiply_tile(context: int, scratch: int, n_k: int, x: int, y: int, n_rows: int) -> None:
     """Multiply decoded rows with every group of tokens, as many groups at once as there is a tile for."""
     row_bytes = memory.field(context, _STRIDE) * 4
@@ -89,6 +85,7 @@ def _multiply_tile(context: int, scratch: int, n_k: int, x: int, y: int, n_rows:
 def make_linear(ggml_type: GgmlType) -> Callable[[int, int, int, int], None]:
     """Return the kernel for weights of a format."""
     dot_rows, decode_row = _make_dot_rows(ggml_type), make_decode_row(ggml_type)
+    multiply_few = make_multiply_few(ggml_type)
     n_bytes, n_parts = BLOCK_CODES[ggml_type].n_bytes, BLOCK_CODES[ggml_type].n_parts
 
     @njit
@@ -97,8 +94,8 @@ def make_linear(ggml_type: GgmlType) -> Callable[[int, int, int, int], None]:
         for row in range(first, last, 2):
             following = min(row + 1, last - 1)  # at the end of an odd number, the same once more
             one, two = dot_rows(w + row * row_bytes, w + following * row_bytes, x, n_blocks)
-            v.store_float(y + 4 * following, two + _bias_of(bias, following))
-            v.store_float(y + 4 * row, one + _bias_of(bias, row))
+            v.store_float(y + 4 * following, two + memory.optional_float(bias, following))
+            v.store_float(y + 4 * row, one + memory.optional_float(bias, row))
 
     @njit
     def multiply_many(
@@ -110,7 +107,7 @@ def make_linear(ggml_type: GgmlType) -> Callable[[int, int, int, int], None]:
             n_rows = min(TILE_ROWS, last - tile_start)
             for row in range(tile_start, tile_start + n_rows):
                 decode_row(w + row * n_blocks * n_bytes, n_blocks, scratch + (row - tile_start) * n_k * 4)
-                start = v.splat(_bias_of(bias, row))
+                start = v.splat(memory.optional_float(bias, row))
                 for token in range(0, stride, GROUP):
                     v.store_floats(y + (row * stride + token) * 4, start)
             _multiply_tile(context, scratch, n_k, x, y + tile_start * stride * 4, n_rows)
@@ -123,15 +120,18 @@ def make_linear(ggml_type: GgmlType) -> Callable[[int, int, int, int], None]:
         )
         n_rows, n_blocks = memory.argument(instruction, 3), memory.argument(instruction, 4)
         bias = memory.argument(instruction, 5)
-        if memory.is_single(instruction, context):
-            first = chunk * memory.argument(instruction, 6)
-            last = min(first + memory.argument(instruction, 6), n_rows)
+        is_single = memory.is_single(instruction, context)
+        n_chunk = memory.argument(instruction, 6 if is_single or memory.is_few(context) else 7)
+        first = chunk * n_chunk
+        last = min(first + n_chunk, n_rows)
+        if is_single:
             multiply_one(w, x, y, first, last, n_blocks, bias)
-            return
-        scratch = memory.field(context, _SCRATCH) + thread * memory.field(context, _SCRATCH_BYTES)
-        first = chunk * memory.argument(instruction, 7)
-        last = min(first + memory.argument(instruction, 7), n_rows)
-        multiply_many(context, scratch, w, x, y, first, last, n_blocks, bias)
+        elif memory.is_few(context):
+            n_tokens, by_token = memory.field(context, _N_TOKENS), memory.argument(instruction, 8)
+            multiply_few(n_tokens, w, by_token, y, first, last, n_blocks, bias)
+        else:
+            scratch = memory.field(context, _SCRATCH) + thread * memory.field(context, _SCRATCH_BYTES)
+            multiply_many(context, scratch, w, x, y, first, last, n_blocks, bias)
 
     return linear
 

@@ -25,6 +25,11 @@ def describe_machine() -> str:
     )
 
 
+def has_wide_registers() -> bool:
+    """Whether there are 32 registers of sixteen float32, rather than 16 of eight, or 32 of four."""
+    return bool(binding.get_host_cpu_features().get("avx512f"))
+
+
 def make_target_machine() -> binding.TargetMachine:
     """Return LLVM's description of this processor, every extension included."""
     binding.initialize_native_target()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from llvmlite import binding, ir
 from numba import njit, types
 from numba.core import cgutils
@@ -11,7 +12,12 @@ from turbospark_chat.models.kernels.layout import MAX_SPLITS, SPLIT, Context, Fi
 
 _I64 = ir.IntType(64)
 _ARG0 = int(Field.ARG0)
-_N_TOKENS, _IS_SINGLE, _POSITION = int(Context.N_TOKENS), int(Field.IS_SINGLE), int(Context.POSITION)
+_N_TOKENS, _N_FEW, _IS_SINGLE, _POSITION = (
+    int(Context.N_TOKENS),
+    int(Context.N_FEW),
+    int(Field.IS_SINGLE),
+    int(Context.POSITION),
+)
 _PAUSES = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}  # by architecture
 
 
@@ -37,6 +43,18 @@ def float_argument(instruction: int, index: int) -> Any:
 def is_single(instruction: int, context: int) -> Any:
     """Whether an instruction works on one token."""
     return field(context, _N_TOKENS) == 1 or field(instruction, _IS_SINGLE) == 1
+
+
+@njit
+def is_few(context: int) -> Any:
+    """Whether a run has several tokens, but only few."""
+    return 1 < field(context, _N_TOKENS) <= field(context, _N_FEW)
+
+
+@njit
+def optional_float(array: int, index: int) -> Any:
+    """Return a number of an array of float32, 0 where there is none."""
+    return v.load_float(array + 4 * index) if array else np.float32(0)
 
 
 @njit

@@ -13,7 +13,7 @@ _BYTES = 8 * WIDTH
 _SPINS = 2000  # looks at a counter before another thread is let run
 _KERNEL, _WAITS = int(Field.KERNEL), int(Field.WAITS)
 _ONE, _ONE_SPLIT = int(Field.CHUNKS_ONE), int(Field.CHUNKS_ONE_SPLIT)
-_MANY, _MANY_GROUP = int(Field.CHUNKS_MANY), int(Field.CHUNKS_MANY_GROUP)
+_FEW, _MANY, _MANY_GROUP = int(Field.CHUNKS_FEW), int(Field.CHUNKS_MANY), int(Field.CHUNKS_MANY_GROUP)
 _N_TOKENS, _N_INSTRUCTIONS = int(Context.N_TOKENS), int(Context.N_INSTRUCTIONS)
 _IS_OPEN, _N_INSIDE = int(Context.IS_OPEN), int(Context.N_INSIDE)
 _TAKEN, _DONE = int(Context.TAKEN), int(Context.DONE)
@@ -25,6 +25,8 @@ def _n_chunks(instruction: int, context: int) -> int:
     if n_tokens == 1:
         n_each = memory.field(instruction, _ONE_SPLIT)
         return memory.field(instruction, _ONE) + (n_each * memory.n_splits(context) if n_each else 0)
+    if memory.is_few(context):
+        return memory.field(instruction, _FEW)
     n_groups = (n_tokens + GROUP - 1) // GROUP
     return memory.field(instruction, _MANY) + memory.field(instruction, _MANY_GROUP) * n_groups
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from turbospark_chat.models.kernels import attention, elementwise, linear, phases, tile
+from turbospark_chat.models.kernels import attention_many, attention_one, elementwise, linear, phases, tile
 from turbospark_chat.models.quants import GgmlType
 
 _PLAIN: Mapping[str, Callable[..., None]] = {
@@ -14,14 +14,15 @@ _PLAIN: Mapping[str, Callable[..., None]] = {
     "geglu": elementwise.geglu,
     "rope": elementwise.rope,
     "remember": elementwise.remember,
+    "by_token": elementwise.by_token,
     "last": elementwise.last,
     "read": elementwise.read,
 }
 _BY_NUMBER: Mapping[str, Callable[[int], Callable[..., None]]] = {
     "tile": tile.make_tile,
-    "attention_one": attention.make_attention_one,
-    "attention_many": attention.make_attention_many,
-    "combine": attention.make_combine,
+    "attention_one": attention_one.make_attention_one,
+    "attention_many": attention_many.make_attention_many,
+    "combine": attention_one.make_combine,
 }
 _BY_FORMAT = {"linear": linear.make_linear, "embed": linear.make_embed}
 _N_ARGUMENTS = {"run": 3, "tile": 9}  # of int64; a kernel has 4

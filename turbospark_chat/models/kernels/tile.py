@@ -7,10 +7,11 @@ each while k runs on; so many rows and groups at a time are taken as the process
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 
 from turbospark_chat.models.kernels import vectors as v
+from turbospark_chat.models.kernels.machine import has_wide_registers
 
 _I64 = ir.IntType(64)
 _FLOATS = ir.VectorType(ir.FloatType(), v.LANES)
@@ -19,9 +20,9 @@ _GROUP_BYTES = 4 * v.LANES
 
 def register_block(n_groups: int) -> tuple[int, int]:
     """Return how many rows and groups this processor's registers hold the sums of, given groups to do."""
-    if binding.get_host_cpu_features().get("avx512f"):
-        return (6, 4) if n_groups == 4 else (12, n_groups)  # of 32 registers of sixteen
-    return (6, 1)  # of 16 registers of eight, or 32 of four
+    if has_wide_registers():
+        return (6, 4) if n_groups == 4 else (12, n_groups)
+    return (6, 1)
 
 
 def make_tile(n_groups: int) -> Callable[..., None]:

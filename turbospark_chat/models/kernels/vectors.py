@@ -322,7 +322,8 @@ def replace_from(builder: Builder, vector: Any, lane: Any, other: Any) -> Any:
     return builder.select(is_before, vector, splat_value(builder, other))
 
 
-def _reduce(builder: Builder, name: str, *arguments: Any) -> Any:
+def reduce_value(builder: Builder, name: str, *arguments: Any) -> Any:
+    """Emit the reduction of a vector, the last argument, to one number; the order is free."""
     kind = ir.FunctionType(_F32, [argument.type for argument in arguments])
     function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.{name}.v{LANES}f32")
     return builder.call(function, arguments, fastmath=("reassoc",))
@@ -331,13 +332,13 @@ def _reduce(builder: Builder, name: str, *arguments: Any) -> Any:
 @operation(types.float32, floats)
 def total(builder: Builder, vector: Any) -> Any:
     """Return the sum of all lanes, in no particular order."""
-    return _reduce(builder, "fadd", _F32(0.0), vector)
+    return reduce_value(builder, "fadd", _F32(0.0), vector)
 
 
 @operation(types.float32, floats)
 def largest_lane(builder: Builder, vector: Any) -> Any:
     """Return the largest number of all lanes."""
-    return _reduce(builder, "fmax", vector)
+    return reduce_value(builder, "fmax", vector)
 
 
 @operation(types.void, types.int64)
