@@ -16,7 +16,7 @@ from turbospark_chat.chat.store import Store
 from turbospark_chat.chat.turn_result import TurnEvent
 from turbospark_chat.errors import UnknownModelError
 from turbospark_chat.terminal.ansi import Painter
-from turbospark_chat.terminal.commands.context import Outcome, Work
+from turbospark_chat.terminal.commands.context import Change, Outcome, Work
 from turbospark_chat.terminal.commands.table import parse_command
 from turbospark_chat.terminal.interface_options import Editing, Thinking
 
@@ -115,6 +115,11 @@ class FakeContext:
         self.outcomes.append(outcome)
         if not hasattr(outcome, "raw"):
             self.show(outcome)
+
+    def start_change(self, change: Change, *, then: Callable[[], None] = lambda: None) -> None:
+        change(self.cancel)
+        self.conversation_changed()
+        then()
 
     def attach(self, name: str, text: str) -> None:
         self.attached.append((name, text))

@@ -102,7 +102,7 @@ class Chat:
         model = ChatModel(
             producer, tokenizer, template, stop_ids or {}, context_length,
             reasoning_tags=find_tags(source), check_memory=check_memory,
-            states=ModelStates(producer, KvPrefix, lambda: {}) if isinstance(producer, Runner) else None,
+            states=ModelStates(producer, KvPrefix, lambda cancel: {}) if isinstance(producer, Runner) else None,
         )  # fmt: skip
         self.session = ChatSession(model, system=system)
         for name, text in ({"temperature": "0"} | options).items():

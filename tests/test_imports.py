@@ -29,7 +29,7 @@ ARROWS = {
     "engine": {"errors"},
     "models": {"errors"},
     "chat": {"engine", "errors", "regular_file"},
-    "terminal": {"chat", "engine", "errors", "settings"},
+    "terminal": {"chat", "engine", "errors", "regular_file", "settings"},
     "config": {"errors", "regular_file", "settings"},
     # The composition root.
     "assembly": {"chat", "engine", "models", "errors", "settings", "threads"},

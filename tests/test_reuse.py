@@ -140,7 +140,7 @@ class ReuseMachine(RuleBasedStateMachine):
         controls = tuple(self.tokenizer.control_ids)
         template = ChatTemplate(source, bos_token=None, eos_token=None, control_spellings=controls)
         tags = TAGS if source == THINKING else None
-        states = ModelStates(self.runner, KvPrefix, lambda: {"model": "tested"})
+        states = ModelStates(self.runner, KvPrefix, lambda cancel: {"model": "tested"})
         model = ChatModel(
             self.runner, self.tokenizer, template, {}, CONTEXT, reasoning_tags=tags, states=states
         )

@@ -119,7 +119,7 @@ def _make_states(
         vocabulary=loaded.tokenizer.vocabulary,
         empty_state=loaded.model.make_state(),
     )
-    return ModelStates(runner, KvPrefix, lambda: fingerprints.parts, check_memory=check_memory)
+    return ModelStates(runner, KvPrefix, fingerprints.read, check_memory=check_memory)
 
 
 def choose_arithmetic(

@@ -27,8 +27,8 @@ from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.conversation import Conversation, Turn
 from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.options import OPTIONS
-from turbospark_chat.chat.turn_result import EndedTurn, NotKept
-from turbospark_chat.errors import StoreError, UsageError
+from turbospark_chat.chat.turn_result import EndedTurn, NotKept, StoredApart
+from turbospark_chat.errors import ModelWarning, StoreError, UsageError
 
 
 def talk(*messages: str, **how: Any) -> Chat:
@@ -137,6 +137,7 @@ def test_ids_that_do_not_say_the_text_here_are_said_again(ids: tuple[int, ...]) 
     conversation = chat.session.conversation
     (restored,) = conversation.turns
     assert restored == replace(turn, generated_ids=tuple(b"Hel"))
+    assert restored.identity is turn.identity  # or a journal would store it again
     assert (conversation.system, conversation.branch, list(conversation.branches)) == (
         "S.", "b", ["main", "b", "c"],
     )  # fmt: skip
@@ -210,14 +211,16 @@ class Notes:
     def __init__(self) -> None:
         self.kept: list[tuple[str, list[str], EndedTurn | None]] = []
         self.n_begun = 0
+        self.apart: tuple[StoredApart, ...] = ()
         self.problem: str | None = None
         self.error: type[Exception] = StoreError
 
-    def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> None:
+    def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> tuple[StoredApart, ...]:
         texts = [turn.user.content for turn in conversation.turns]
         self.kept.append((conversation.branch, texts, ended))
         if self.problem is not None:
             raise self.error(self.problem)
+        return self.apart
 
     def begin_anew(self) -> None:
         self.n_begun += 1
@@ -261,6 +264,17 @@ def test_a_turn_that_cannot_be_stored_is_told_and_the_chat_goes_on(error: type[E
     chat.say("two")
     assert notes.kept[-1][1] == ["one", "two"]
     assert not [event for event in chat.events if isinstance(event, NotKept)]
+
+
+def test_that_another_program_goes_on_with_the_conversation_is_told_by_the_turn_or_the_change() -> None:
+    chat, notes = journalled()
+    notes.apart = (StoredApart("main", "main-2"),)
+    chat.say("one")
+    assert chat.events[-1] == notes.apart[0]
+    with pytest.warns(
+        ModelWarning, match="another program .* branch main too: yours is stored as branch main-2"
+    ):
+        chat.session.undo()
 
 
 CHANGES: dict[str, tuple[Callable[[ChatSession], object], tuple[str, list[str]]]] = {

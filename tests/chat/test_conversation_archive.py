@@ -13,7 +13,7 @@ from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.journal import Journal
 from turbospark_chat.chat.store import Store
 from turbospark_chat.chat.transcript_file import write_transcript
-from turbospark_chat.errors import StoreError, UsageError
+from turbospark_chat.errors import ModelWarning, StoreError, UsageError
 
 
 @pytest.fixture
@@ -191,6 +191,41 @@ def test_another_model_is_stored_with_the_turns_it_answers(archive: Conversation
         ("tiny", "scripted"),
         ("other", "elsewhere"),
     ]
+
+
+def go_on_elsewhere(folder: Path) -> None:
+    """Have another program take a turn in conversation 1."""
+    archive, session = archive_in(folder), said()
+    archive.keep(session)
+    archive.open(session, archive.read("1"))
+    send(session, "elsewhere")
+    archive.close()
+
+
+def test_saving_what_another_program_has_gone_on_with_tells_so(
+    archive: ConversationArchive, tmp_path: Path
+) -> None:
+    session = said("a")
+    archive.save(session, None)
+    session.journal = None
+    send(session, "b")
+    go_on_elsewhere(tmp_path)
+    with pytest.warns(ModelWarning, match="yours is stored as branch main-2"):
+        archive.save(session, None)
+
+
+def test_so_does_storing_it_at_the_end(archive: ConversationArchive, tmp_path: Path) -> None:
+    session = said()
+    archive.keep(session)
+    send(session, "a")
+    go_on_elsewhere(tmp_path)
+    with archive._opened().database.reading() as connection:
+        connection.execute("PRAGMA query_only = ON")
+    send(session, "b")
+    with archive._opened().database.reading() as connection:
+        connection.execute("PRAGMA query_only = OFF")
+    with pytest.warns(ModelWarning, match="yours is stored as branch main-2"):
+        archive.catch_up(session.conversation)
 
 
 def test_what_a_full_disk_kept_out_is_stored_at_the_end_if_there_is_room_then(

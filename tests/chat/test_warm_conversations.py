@@ -50,7 +50,7 @@ def open_chat(tmp_path: Path, states: WarmStates) -> Iterator[Open]:
         chat_model = ChatModel(
             producer=runner, tokenizer=ChatBytes(CONTROLS, pieces=pieces), stop_ids={}, context_length=4096,
             template=ChatTemplate(template, bos_token=None, eos_token="<|im_end|>", control_spellings=CONTROLS),
-            states=ModelStates(runner, KvPrefix, lambda: {"model file": model}),
+            states=ModelStates(runner, KvPrefix, lambda cancel: {"model file": model}),
         )  # fmt: skip
         options = ChatOptions()
         for name, value in (("temperature", "0"), ("max_tokens", "8")):
@@ -103,17 +103,13 @@ def test_a_reply_keeps_the_ids_it_was_generated_as(open_chat: Open) -> None:  # 
     assert send(again, "two").raw.reused_prefix_tokens == n_held
 
 
-@pytest.mark.parametrize("leave", [ChatSession.clear, None], ids=["clear", "exit"])
 def test_what_was_read_of_a_draft_that_was_not_sent_is_not_written(
-    open_chat: Open, states: WarmStates, leave: Callable[[ChatSession], None] | None
+    open_chat: Open, states: WarmStates
 ) -> None:
     session, archive = open_chat()
     n_said = send(session, "one").raw.kv_position
     assert session.read_ahead("my secret", cancel=NEVER) > len("my secret")
-    if leave is None:
-        archive.leave(session)
-    else:
-        leave(session)
+    archive.leave(session)
     said = ChatBytes(CONTROLS).decode(read_state(states.of_conversation(1)).ids, show_control=True)
     assert "secret" not in said
     again, _ = resume(open_chat)
@@ -130,14 +126,15 @@ def test_an_earlier_turn_is_served_as_far_as_it_goes(open_chat: Open, reference:
     assert send(again, "other").raw.reused_prefix_tokens >= ends[int(reference[-1]) - 1]
 
 
-@pytest.mark.parametrize("leave", [ChatSession.clear, ChatSession.start_over])
+@pytest.mark.parametrize("begin", [ChatSession.clear, ChatSession.start_over])
 def test_a_conversation_that_is_left_for_a_new_one_keeps_its_state(
-    open_chat: Open, leave: Callable[[ChatSession], None]
+    open_chat: Open, begin: Callable[[ChatSession], None]
 ) -> None:
     session, archive = open_chat()
     send(session, "one")
     n_held = held(session)
-    leave(session)
+    archive.leave(session)
+    begin(session)
     send(session, "another")
     archive.leave(session)
     for reference, expected in (("1", n_held), ("2", held(session))):
@@ -149,6 +146,7 @@ def test_a_conversation_that_is_left_for_a_stored_one_keeps_its_state(open_chat:
     session, archive = open_chat()
     send(session, "one")
     ends = [held(session)]
+    archive.leave(session)
     session.clear()
     send(session, "another one")
     ends.append(held(session))
@@ -252,6 +250,28 @@ def test_a_state_that_cannot_be_written_is_one_line(open_chat: Open, states: War
     states.of_conversation(1).mkdir(parents=True)
     with pytest.warns(ModelWarning, match="is not kept: .* cannot be written"):
         archive.leave(session)
+
+
+@pytest.mark.parametrize("n_looks", range(3))
+@pytest.mark.parametrize("way", ["for a new one", "for a stored one"])
+def test_a_write_that_is_stopped_leaves_the_file_before_and_the_conversation_all_the_same(
+    open_chat: Open, states: WarmStates, n_looks: int, way: str
+) -> None:
+    session, archive = open_chat()
+    send(session, "one")
+    archive.leave(session)
+    before = states.of_conversation(1).read_bytes()
+    session, archive = resume(open_chat)
+    send(session, "two")
+    with pytest.warns(ModelWarning, match="is not kept: .* writing it was stopped"):
+        if way == "for a new one":
+            archive.leave(session, cancel=CancelAfter(n_looks))
+            session.clear()
+        else:
+            archive.open(session, archive.read("1@1"), cancel=CancelAfter(n_looks))
+    assert len(session.conversation.turns) == (way == "for a stored one")
+    assert list(states.of_conversation(1).parent.iterdir()) == [states.of_conversation(1)]
+    assert states.of_conversation(1).read_bytes() == before
 
 
 def test_another_model_leaves_the_state_of_the_one_before(open_chat: Open, states: WarmStates) -> None:

@@ -1,6 +1,8 @@
 """`ts history`, `ts search` and `ts export`, run in this process over a database with conversations in it."""
 
 import json
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from turbospark_chat import cli
 from turbospark_chat.chat.conversation import Conversation
 from turbospark_chat.chat.journal import Journal
 from turbospark_chat.chat.store import Store
-from turbospark_chat.chat.transcript_file import read_transcript
+from turbospark_chat.chat.transcript_file import FORMS, read_transcript
 from turbospark_chat.settings import Locations
 
 Run = Callable[..., tuple[int, str, str]]
@@ -95,6 +97,60 @@ def test_export_is_markdown_on_stdout_unless_another_form_is_asked_for(ts: Run, 
     assert (code, err) == (0, "") and "\n# Why do cats purr?\n" in out
     assert json.loads(ts("export", "1", "--form", "json")[1])
     assert ts("export", "1", "--form", "html")[1].startswith("<!")
+
+
+CONTROLS = "\x1b[2J\x07\x9b31m\u202e"
+
+
+@pytest.fixture
+def stored_controls() -> None:
+    """Store a conversation in which everything is of cats and would drive a terminal."""
+    store = Store.open(Locations.of_user().conversations)
+    turn = said(f"cats {CONTROLS} purr", f"cats {CONTROLS} lie")
+    Journal(store, model_name=f"tiny {CONTROLS}").keep(Conversation(turns=[turn]), ended=ended(turn))
+    store.name(1, "cats \u202e")
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("history",),
+        ("history", "--json"),
+        ("search", "cats"),
+        ("search", "cats", "--json"),
+        *(("export", "1", "--form", form) for form in FORMS),
+    ],
+    ids=" ".join,
+)
+def test_a_terminal_is_shown_nothing_that_it_would_obey(
+    ts: Run, stored_controls: None, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    code, out, err = ts(*arguments)
+    assert (code, err) == (0, "") and "cats" in out
+    own_styles = re.compile(r"\x1b\[[0-9;]*m")
+    assert [letter for letter in own_styles.sub("", out) if not letter.isprintable() and letter != "\n"] == []
+
+
+@pytest.mark.parametrize("form", ["md", "json"])
+def test_a_file_and_a_pipe_keep_the_text_whole(
+    ts: Run, stored_controls: None, tmp_path: Path, form: str
+) -> None:
+    path, piped = tmp_path / f"chat.{form}", tmp_path / f"piped.{form}"
+    assert ts("export", "1", path) == (0, "", "")
+    piped.write_bytes(ts("export", "1", "--form", form)[1].encode())
+    assert piped.read_bytes() == path.read_bytes()
+    (turn,) = read_transcript(path).turns
+    assert (turn.user.content, turn.reply.content) == (f"cats {CONTROLS} purr", f"cats {CONTROLS} lie")
+
+
+def test_objects_on_a_terminal_say_everything(
+    ts: Run, stored_controls: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    (listed,) = map(json.loads, ts("history", "--json")[1].splitlines())
+    assert (listed["model"], listed["name"]) == (f"tiny {CONTROLS}", "cats \u202e")
 
 
 def test_export_replaces_no_file_unless_forced_and_takes_the_form_over_the_ending(

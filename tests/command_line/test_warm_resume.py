@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal_driver import CTRL_D, LETTERS, Pipes, environment, leave, objects, open_chat, run_ts
+from terminal_driver import CTRL_D, LETTERS, Pipes, Terminal, environment, leave, objects, open_chat, run_ts
 from tiny_model import CHATML, write_tiny_model
 
 from turbospark_chat import cli
@@ -283,6 +283,30 @@ def test_the_next_script_computes_its_prompt_from_where_it_differs(tiny_path: Pa
     (first,), (second,) = (in_process(*command, LONG + question) for question in ("Why?", "How so?"))
     assert first["reused_prefix_tokens"] == 0
     assert second["prompt_tokens"] - second["reused_prefix_tokens"] < 40
+
+
+def test_on_a_terminal_it_says_what_was_reused_and_that_what_was_kept_differs(tiny_path: Path) -> None:
+    command = (
+        "complete",
+        "-m",
+        tiny_path,
+        "--prefix-cache",
+        "sky",
+        "--max-tokens",
+        "3",
+        "--temperature",
+        "0",
+    )
+    said = []
+    for prompt in ("Why is it blue?", "Why is it blue?", "Why is it so? No, it is not"):
+        with Terminal(*command, prompt) as terminal:
+            assert terminal.wait_for_end() == 0
+            said.append(terminal.picture.text.split("\n")[-1])
+    first, again, other = (re.fullmatch(r"reused (\d+) of (\d+) prompt tokens(.*)", line) for line in said)
+    assert first and again and other
+    assert (first[1], first[3], int(again[1]), again[3]) == ("0", "", int(again[2]) - 1, "")
+    assert 0 < int(other[1]) < int(again[1])
+    assert re.fullmatch(r"; the \d+ that were kept go on differently from there", other[3])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

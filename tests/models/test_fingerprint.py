@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from sessions import CancelAfter
 from tiny_model import COMPILED_SIZES, write_tiny_model
 from vocabularies import byte_level
 
 from turbospark_chat.errors import StateFileError
+from turbospark_chat.models import fingerprint
 from turbospark_chat.models.fingerprint import FileDigest, ModelFingerprints
 from turbospark_chat.models.loader import Arithmetic, load_model
 
@@ -30,7 +32,7 @@ def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise AssertionError("the file is read again")
 
-    monkeypatch.setattr(hashlib, "file_digest", fail)
+    monkeypatch.setattr(fingerprint, "_digest_of_file", fail)
 
 
 def test_a_file_is_read_once(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +86,18 @@ def test_a_file_that_was_replaced_since_it_was_loaded_has_no_digest(
         digest.read()
 
 
+def test_reading_that_is_stopped_gives_no_digest_and_the_next_one_does(
+    path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprint, "_READ_BYTES", 2)
+    digest = FileDigest(path, cache)
+    for n_looks in range(4):
+        with pytest.raises(StateFileError, match="reading it was stopped"):
+            digest.read(cancel=CancelAfter(n_looks))
+        assert not cache.exists()
+    assert digest.read(cancel=CancelAfter(4)) == hashlib.sha256(b"weights").hexdigest()
+
+
 def test_a_file_that_is_missing_has_no_digest(path: Path, cache: Path) -> None:
     path.unlink()
     with pytest.raises(StateFileError, match="not the one that was loaded"):
@@ -111,7 +125,7 @@ def parts_of(path: Path, cache: Path, arithmetic: Arithmetic | None = None) -> M
         config=loaded.config,
         vocabulary=loaded.tokenizer.vocabulary,
         empty_state=loaded.model.make_state(),
-    ).parts
+    ).read()
 
 
 CHANGES = {

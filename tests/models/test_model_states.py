@@ -35,7 +35,7 @@ class Engine:
         runner: Runner[KvPrefix, Any] = Runner(
             model, KvPrefix, pool=SessionPool[Any](n_slots) if n_slots else None
         )
-        return cls(runner, ModelStates(runner, KvPrefix, lambda: PARTS if parts is None else parts))
+        return cls(runner, ModelStates(runner, KvPrefix, lambda cancel: PARTS if parts is None else parts))
 
     @property
     def n_evaluated(self) -> int:
@@ -169,7 +169,7 @@ def test_another_template_is_refused(path: Path) -> None:  # 20
 
 
 def test_fingerprints_that_cannot_be_had_leave_everything_as_it_was(path: Path) -> None:
-    def fail() -> dict[str, str]:
+    def fail(cancel: object) -> dict[str, str]:
         raise StateFileError(path, "the model file has changed")
 
     before = written(path, PROMPT[:3]).read_bytes()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sessions import CancelAfter
 
 from turbospark_chat.errors import StateFileError
 from turbospark_chat.models.state_file import FORMAT_VERSION, StoredState, read_state, write_state
@@ -71,6 +72,22 @@ def test_what_was_written_comes_back(path: Path) -> None:
     for name, array in state.arrays.items():
         assert again.arrays[name].dtype == array.dtype
         np.testing.assert_array_equal(again.arrays[name], array)
+
+
+def test_what_is_stopped_while_it_is_written_is_not_there(path: Path) -> None:
+    write_state(path, make_state(2))
+    before = path.read_bytes()
+    n_looks = 0
+    while True:
+        try:
+            write_state(path, make_state(3), cancel=CancelAfter(n_looks))
+            break
+        except StateFileError as error:
+            assert error.problem == "writing it was stopped"
+        assert (list(path.parent.iterdir()), path.read_bytes()) == ([path], before)
+        n_looks += 1
+    assert n_looks > len(make_state().arrays)
+    assert read_state(path).ids == make_state(3).ids
 
 
 def test_arrays_that_were_read_cannot_be_written_to(path: Path) -> None:

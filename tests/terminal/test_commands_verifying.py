@@ -23,7 +23,7 @@ def verifiable(tmp_path) -> Callable[..., tuple[FakeContext, Chat]]:
     def make(*, n_turns: int = 2, **changes: Any) -> tuple[FakeContext, Chat]:
         chat = hash_chat(CHATML)
         runner: Any = chat.producer
-        states = ModelStates(runner, KvPrefix, dict)
+        states = ModelStates(runner, KvPrefix, lambda cancel: {})
         chat.session.set_model(replace(chat.session.model, **{"states": states} | changes))
         for number in range(n_turns):
             chat.say(f"message {number}")

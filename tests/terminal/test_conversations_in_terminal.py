@@ -175,11 +175,35 @@ def test_two_chats_on_one_conversation_at_once_keep_both_and_mix_up_nothing(tiny
         for number in range(2):
             left.ask(f"left {number}")
             right.ask(f"right {number}")
-        leave(left)
-        leave(right)
+        transcripts = [leave(chat) for chat in (left, right)]
+    told = "another program goes on with branch main too: yours is stored as branch main-2"
+    assert [transcript.count(told) for transcript in transcripts] == [0, 1]  # who came later is told, once
     check_integrity()
     branches = [[turn.user.content for turn in turns] for turns in stored(1).branches.values()]
     assert sorted(branches) == [["one", "left 0", "left 1"], ["one", "right 0", "right 1"]]
+
+
+@pytest.mark.parametrize(
+    "flags", [(), ("--json",), ("--json", "--stream")], ids=["text", "objects", "events"]
+)
+def test_between_pipes_that_is_told_on_stderr_or_by_an_event(tiny_path: Path, flags: tuple[str, ...]) -> None:
+    talk(tiny_path, "one")
+    with Pipes("chat", "-m", tiny_path, *SHORT, "--resume", *flags) as later:
+        later.say("two")
+        while flags and b'"event": "turn"' not in later.read_line():
+            pass
+        if not flags:
+            later.read_line()  # the reply
+        talk(tiny_path, "and?", flags=("--resume", "1"))
+        later.say("three", "four")
+        code, out, err = later.end()
+    assert code == 0
+    told = "another program goes on with branch main too: yours is stored as branch main-2"
+    if "--stream" in flags:
+        notices = [one["text"] for one in objects(out) if one["event"] == "notice"]
+        assert (notices, err) == ([told], b"")
+    else:
+        assert (told.encode() in out, err.decode().splitlines().count(told)) == (False, 1)
 
 
 def unusable(kind: str) -> Path:

@@ -86,9 +86,22 @@ def test_what_cannot_be_edited_says_what_to_do(environment, message):
         edit("text", environment)
 
 
-def test_a_file_that_the_editor_took_away_is_said(make_editor):
-    with pytest.raises(UsageError, match="left no file: No such file"):
-        edit("text", make_editor("path.unlink()"))
+@pytest.mark.parametrize(
+    ("left", "problem"),
+    [
+        ("", "No such file or directory"),
+        ("os.mkfifo(path)", "it is not a regular file"),
+        ("path.mkdir()", "Is a directory"),
+        ("path.symlink_to('/dev/zero')", "it is not a regular file"),
+        ("path.symlink_to(path)", "Too many levels of symbolic links"),
+        ("path.touch(); os.truncate(path, 1 << 40)", "it has more than 16 MB"),
+    ],
+)
+def test_what_the_editor_leaves_in_place_of_the_file_is_said_and_not_waited_for(make_editor, left, problem):
+    with pytest.raises(
+        UsageError, match=f"^cannot read what the editor left: {problem}; the text is as it was$"
+    ):
+        edit("text", make_editor(f"path.unlink()\n{left}"))
 
 
 def test_cancelled_it_ends_the_editor_and_takes_the_file_away(make_editor, tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,9 +12,12 @@ import psutil
 import pytest
 from terminal_driver import (
     CTRL_C,
+    CTRL_D,
     ENTER,
     GREEDY,
     LETTERS,
+    TIMEOUT,
+    TS,
     Picture,
     Pipes,
     Terminal,
@@ -27,6 +31,7 @@ from terminal_driver import (
 from tiny_model import write_tiny_model
 
 SLOW = ("--max-tokens-per-sec", "25")
+CTRL_E, CTRL_X, CTRL_Z = "\x05", "\x18", "\x1a"
 CHUNK = 64  # prompt tokens between two looks at the cancel flag
 STOPPED = "[stopped; `/continue` goes on]"
 HINT = "Ctrl-D or /exit leaves"
@@ -56,6 +61,72 @@ def test_a_chat_that_was_stopped_takes_the_terminal_again(tiny_path: Path) -> No
         program.send_signal(signal.SIGCONT)
         chat.wait_for_raw_mode()
         assert chat.ask("hello").n_out == 4
+
+
+# A shell with job control, which leaves the terminal's modes as it finds them.
+STOPPED_CODE = 128 + signal.SIGTSTP
+SHELL_WITH_JOBS = f"""
+set -m
+"$@"; code=$?
+while [ $code = {STOPPED_CODE} ]; do
+    stty -a | grep -q " icanon" && echo stopped, cooked
+    read line; fg; code=$?
+done
+echo "ended with $code"
+"""
+
+
+@pytest.mark.parametrize("stopped_by", ["key", "signal"])
+def test_when_it_is_stopped_the_shell_gets_a_clean_terminal_and_the_draft_stays(
+    tiny_path: Path, stopped_by: str
+) -> None:
+    flags = (*GREEDY, *LETTERS, "--max-tokens", "4")
+    with Terminal("chat", "-m", tiny_path, *flags, env=environment(), shell=SHELL_WITH_JOBS) as chat:
+        chat.wait_for(lambda seen: seen.is_idle)
+        (program,) = psutil.Process(chat.pid).children()
+        chat.type("a draft")
+        for n_stops in (1, 2, 3):
+            chat.wait_for(lambda seen: seen.is_idle and seen.input == "a draft")
+            chat.type(CTRL_Z) if stopped_by == "key" else program.send_signal(signal.SIGTSTP)
+            stopped = chat.wait_for(lambda seen, n=n_stops: seen.text.count("stopped, cooked") == n)
+            assert not stopped.bar and "draft" not in stopped.text
+            chat.type(ENTER)  # to the shell
+        chat.wait_for(lambda seen: seen.is_idle and seen.input == "a draft")
+        chat.type(ENTER)
+        chat.wait_for(lambda seen: seen.is_idle and "[reached the limit" in seen.text)
+        chat.type(CTRL_D)
+        chat.wait_for("ended with 0")
+        assert chat.picture.text.count("a draft") == 1
+
+
+def test_a_stop_that_whoever_started_it_ignores_stays_ignored(tiny_path: Path) -> None:
+    flags = (*GREEDY, *LETTERS, "--max-tokens", "4")
+    shell = f"trap '' TSTP; {SHELL_WITH_JOBS}"
+    with Terminal("chat", "-m", tiny_path, *flags, env=environment(), shell=shell) as chat:
+        chat.wait_for(lambda seen: seen.is_idle)
+        (program,) = psutil.Process(chat.pid).children()
+        program.send_signal(signal.SIGTSTP)
+        chat.watch(0.1)
+        assert chat.ask("hello").n_out == 4
+        assert "stopped" not in chat.picture.text
+
+
+def test_an_editor_that_stops_itself_and_the_chat_has_both_back_with_the_shells_fg(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\necho editing; kill -TSTP 0; echo going on; echo edited > "$1"\n')
+    editor.chmod(0o755)
+    home = environment(EDITOR=str(editor), VISUAL="")
+    with Terminal("chat", "-m", tiny_path, env=home, shell=SHELL_WITH_JOBS) as chat:
+        chat.wait_for(lambda seen: seen.is_idle)
+        chat.type("a draft" + CTRL_X + CTRL_E)
+        stopped = chat.wait_for("stopped, cooked")
+        assert "editing" in stopped.rows and not stopped.bar
+        chat.type(ENTER)
+        chat.wait_for(lambda seen: "going on" in seen.rows and seen.is_idle and seen.input == "edited")
+        chat.type(CTRL_C + CTRL_D)
+        chat.wait_for("ended with 0")
 
 
 # At the prompt
@@ -487,3 +558,22 @@ def test_an_interrupt_while_it_loads_ends_the_program(
         pipes.wait_until(lambda: loading in maps.read_text())
         pipes.interrupt()
         assert pipes.end() == (130, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("before", "code"), [("", 130), ("trap '' INT;", 3)], ids=["heard", "ignored by whoever started it"]
+)
+def test_an_interrupt_while_the_program_itself_is_imported_ends_it_quietly(
+    tmp_path: Path, before: str, code: int
+) -> None:  # H3
+    (tmp_path / "typer.py").write_text(
+        "import os, signal, sys\nos.kill(os.getpid(), signal.SIGINT)\nsys.exit(3)\n"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'{before} exec "$@"', "sh", TS, "--version"],
+        env=environment(PYTHONPATH=str(tmp_path)),
+        capture_output=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")

@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from command_context import FakeModels
@@ -14,13 +15,16 @@ from painted_terminal import painted_terminal
 from scripted_chat import PacedProducer, make_producer, make_session
 
 from turbospark_chat.chat.archive import ConversationArchive
+from turbospark_chat.chat.message import Message
 from turbospark_chat.chat.options import OPTIONS, ChatOptions
 from turbospark_chat.chat.store import Store
+from turbospark_chat.chat.transcript import Transcript, TranscriptTurn
+from turbospark_chat.chat.transcript_file import write_transcript
 from turbospark_chat.engine.model_thread import ModelThread
 from turbospark_chat.engine.pressure import MemoryPressure
 from turbospark_chat.errors import TemplateError
 from turbospark_chat.settings import Locations
-from turbospark_chat.terminal import repl, turn_desk
+from turbospark_chat.terminal import repl, turn_desk, turn_view
 from turbospark_chat.terminal.ahead_reader import PAUSE_SECONDS
 from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.display import Display
@@ -483,6 +487,143 @@ def test_ctrl_c_clears_the_input_and_then_says_how_to_leave(open_chat):  # H3
         assert chat.leave() == [GREETING, "Ctrl-D or /exit leaves"]
 
 
+# Leaving the conversation
+
+
+@pytest.fixture
+def leaving(monkeypatch):
+    """What it takes to store what was computed for a conversation: until `may_end`, or until it is stopped."""
+    steps = SimpleNamespace(begun=threading.Event(), may_end=threading.Event(), threads=[])
+
+    def leave(archive, session, *, cancel):
+        steps.threads.append(threading.current_thread().name)
+        steps.begun.set()
+        while not steps.may_end.is_set() and not cancel.wait(0.001):
+            pass
+        steps.begun.clear()
+
+    monkeypatch.setattr(ConversationArchive, "leave", leave)
+    yield steps
+    steps.may_end.set()
+
+
+def leave_by(chat, line):
+    chat.begin(line, until=f"> {line}")
+    chat.wait_for("working · Ctrl-C stops")
+
+
+@pytest.fixture
+def noted(tmp_path):
+    """Return a file with a conversation of one turn."""
+    path = tmp_path / "noted.md"
+    turns = (TranscriptTurn(Message("user", "zero"), Message("assistant", "nought"), {}),)
+    write_transcript(path, Transcript("noted", "tiny", None, None, turns))
+    return path
+
+
+@pytest.mark.parametrize("line", ["/clear", "/new", "/load {}"])
+def test_while_a_conversation_is_left_what_is_typed_shows_and_waits(open_chat, leaving, noted, line):
+    line = line.format(noted)
+    loaded = [("zero", "nought")] if "load" in line else []
+    with open_chat("a", "b", "c") as chat:
+        chat.say("one")
+        leave_by(chat, line)
+        chat.type("tw")
+        chat.wait_for(lambda: chat.input == "tw")
+        assert leaving.begun.is_set() and len(chat.session.conversation.turns) == 1
+        chat.type("o" + ENTER + "/set top_k 3" + ENTER + "/undo" + ENTER + paste("/three") + ENTER)
+        chat.wait_for("working · 4 queued")
+        chat.terminal.resize(90)
+        chat.wait_for(lambda: "queued: /undo" in chat.above and chat.input == "")
+        leaving.may_end.set()
+        chat.wait_for("c")
+        assert chat.messages == [*loaded, ("/three", "c")]
+        assert chat.session.options.completion.sampling.top_k == 3
+        assert leaving.threads == ["model"]
+        said = [row for row in chat.leave() if row.startswith("> ") or row in "abc"]
+        assert [row for row in said if row] == [
+            "> one", "a", f"> {line}", *(["> zero"] if loaded else []), "> two", "b", "> /set top_k 3", "> /undo",
+            "> /three", "c",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ["/clear", "/new", "/load {}"])
+def test_ctrl_c_while_it_is_stored_leaves_the_conversation_at_once(open_chat, leaving, noted, line):
+    with open_chat("a", "b") as chat:
+        chat.say("one")
+        leave_by(chat, line.format(noted))
+        chat.type("typed" + CTRL_C * 3)
+        chat.wait_for(lambda: chat.is_idle)
+        assert not leaving.may_end.is_set()
+        assert [message for message, _ in chat.messages] == (["zero"] if "load" in line else [])
+        chat.type(CTRL_C)
+        chat.say("two")
+        assert chat.messages[-1] == ("two", "b")
+
+
+def test_what_waits_can_be_taken_back(open_chat, leaving):
+    with open_chat("a") as chat:
+        chat.say("one")
+        leave_by(chat, "/clear")
+        chat.type("/undo" + ENTER)
+        chat.wait_for("working · 1 queued")
+        chat.type(UP)
+        chat.wait_for(lambda: chat.input == "/undo" and "queued" not in chat.bar)
+        leaving.may_end.set()
+        assert chat.messages == []
+
+
+@pytest.mark.parametrize("line", ["/undo", "/nope"])
+def test_a_line_that_is_refused_once_it_is_taken_does_not_hold_up_the_next(open_chat, leaving, line):
+    with open_chat("a", "b") as chat:
+        chat.say("one")
+        leave_by(chat, "/clear")
+        chat.type(line + ENTER + "two" + ENTER)
+        chat.wait_for("working · 2 queued")
+        leaving.may_end.set()
+        chat.wait_for("b")
+        assert sum(row.startswith("error: ") for row in chat.above) == 1
+        assert chat.messages == [("two", "b")]
+
+
+def test_exit_waits_its_turn_and_what_waits_behind_it_is_not_done(open_chat, leaving):
+    with open_chat("a", "b") as chat:
+        chat.say("one")
+        leave_by(chat, "/clear")
+        chat.type("/exit" + ENTER + "two" + ENTER)
+        chat.wait_for("working · 2 queued")
+        leaving.may_end.set()
+        assert "> two" not in chat.end()
+        assert (chat.result, chat.session.conversation.turns) == (0, ())
+
+
+def test_ctrl_d_leaves_at_once(open_chat, leaving):
+    with open_chat("a") as chat:
+        chat.say("one")
+        leave_by(chat, "/clear")
+        chat.type(CTRL_D)
+        chat.end()
+        assert chat.result == 0 and not leaving.may_end.is_set()
+
+
+def test_what_goes_wrong_unforeseen_keeps_the_conversation_and_gives_back_what_waits(
+    open_chat, leaving, monkeypatch
+):
+    def fail(*_):
+        raise RuntimeError("boom")
+
+    with open_chat("a") as chat:
+        chat.say("one")
+        monkeypatch.setattr(chat.session, "clear", fail)
+        leave_by(chat, "/clear")
+        chat.type("two" + ENTER)
+        chat.wait_for("working · 1 queued")
+        leaving.may_end.set()
+        chat.wait_for("error: RuntimeError: boom")
+        chat.wait_for(lambda: chat.input == "two")
+        assert chat.messages == [("one", "a")]
+
+
 # Errors
 
 
@@ -538,6 +679,41 @@ def test_debug_shows_where_it_went_wrong(open_chat, failing_session):
     with open_chat(session=session, is_debug=True, rows=200) as chat:
         chat.begin("one", until="Traceback (most recent call last):")
         chat.wait_for("error: RuntimeError: boom")
+
+
+@pytest.mark.parametrize("method", ["take", "finish", "live_text"])
+def test_what_cannot_be_drawn_is_said_once_and_the_chat_goes_on(open_chat, monkeypatch, method):
+    fault = "error: ValueError: cannot draw; run with `--debug` for where"
+
+    def fail(*_, **__):
+        raise ValueError("cannot draw")
+
+    with open_chat("a\nb\n" * 50, "two", seconds_per_pass=SLOW) as chat:
+        with monkeypatch.context() as patched:
+            patched.setattr(turn_view.TurnView, method, fail)
+            chat.begin("one", until=fault)
+            chat.wait_for(lambda: chat.is_idle and not chat.repl._desk.is_busy)
+        chat.begin("again", until="two")
+        assert chat.messages == [("one", "a\nb\n" * 50), ("again", "two")]
+        assert chat.leave().count(fault) == 1
+        assert chat.result == 0
+
+
+def test_one_event_that_cannot_be_drawn_takes_no_other_with_it(open_chat, monkeypatch):
+    take = turn_view.TurnView.take
+
+    def fail_at_b(self, event, **room):
+        if getattr(event, "text", "") == "b":
+            raise ValueError("no b")
+        return take(self, event, **room)
+
+    monkeypatch.setattr(turn_view.TurnView, "take", fail_at_b)
+    with open_chat("abc", "abcd") as chat:
+        chat.say("one")
+        chat.say("two")  # and is said again, once for each input
+        fault = "error: ValueError: no b; run with `--debug` for where"
+        shown = [row for row in chat.leave()[2:] if row]
+        assert sorted(shown) == sorted(["> one", "ac", fault, "> two", "acd", fault])
 
 
 def test_a_failed_retry_leaves_the_turn_there_was(open_chat, failing_session):

@@ -282,6 +282,39 @@ def test_a_paste_between_typed_words_is_one_character_to_edit_and_all_of_it_to_s
     assert transcript.count("\n> ") == 1 and f"> before {label} after" in transcript
 
 
+@pytest.mark.parametrize("is_given_up_by", ["silence", "ctrl-c"])
+def test_a_paste_whose_end_never_comes_is_taken_and_keys_work_again(
+    tiny_path: Path, isolated_home: Path, is_given_up_by: str
+) -> None:
+    with open_chat(tiny_path, *LETTERS, "--max-tokens", "4") as chat:
+        chat.type("before \x1b[200~half a")
+        chat.watch(0.5)
+        chat.type(" pas")
+        if is_given_up_by == "ctrl-c":
+            chat.watch(0.3)
+            chat.type(CTRL_C)
+        chat.wait_for(lambda seen: seen.input == "before half a pas")
+        chat.type("!" + ENTER)
+        chat.wait_for(lambda seen: "[reached the limit" in seen.text and seen.is_idle)
+        chat.type(paste("whole"))
+        chat.wait_for(lambda seen: seen.input == "whole")
+        chat.type(CTRL_C)
+        chat.wait_for(lambda seen: seen.input == "")
+        leave(chat)
+    assert sent(isolated_home) == ["before half a pas!"]
+
+
+def test_a_slow_but_whole_paste_is_one_message(tiny_path: Path, isolated_home: Path) -> None:
+    with open_chat(tiny_path, *LETTERS, "--max-tokens", "4") as chat:
+        for piece in ("\x1b[200~one\r", "two\r", "three\x1b[201~"):
+            chat.type(piece)
+            chat.watch(0.5)
+        chat.type(ENTER)
+        chat.wait_for(lambda seen: "[reached the limit" in seen.text and seen.is_idle)
+        leave(chat)
+    assert sent(isolated_home) == ["one\ntwo\nthree"]
+
+
 def test_ctrl_r_finds_what_an_earlier_chat_sent(tiny_path: Path) -> None:  # T39
     with open_chat(tiny_path, *LETTERS, "--max-tokens", "4") as chat:
         for message in ("a needle, 日本語", "some straw", "more straw"):
@@ -357,6 +390,23 @@ def test_the_editor_has_the_draft_and_gives_back_what_it_made_of_it(
         chat.wait_for(lambda seen: "[reached the limit" in seen.text and seen.is_idle)
         leave(chat)
     assert sent(isolated_home) == ["a message\na second line"]
+
+
+@pytest.mark.parametrize("script", ['rm "$1"; mkfifo "$1"', 'rm "$1"; mkdir "$1"'], ids=["fifo", "folder"])
+def test_an_editor_that_leaves_no_file_leaves_draft_and_conversation_as_they_were(
+    tiny_path: Path, tmp_path: Path, script: str
+) -> None:
+    problem = "error: cannot read what the editor left: "
+    with open_chat(tiny_path, *LETTERS, "--max-tokens", "4", **editor(tmp_path, script)) as chat:
+        chat.ask("hello")
+        chat.type("a draft" + CTRL_X_CTRL_E)
+        chat.wait_for(lambda seen: problem in seen.transcript and seen.input == "a draft")
+        chat.type(CTRL_C)
+        chat.wait_for(lambda seen: seen.input == "")
+        chat.say("/edit")
+        chat.wait_for(lambda seen: seen.transcript.count(problem) == 2)
+        assert chat.ask("again").n_out == 4
+        leave(chat)
 
 
 def test_edit_sends_the_last_message_again_as_the_editor_left_it(tiny_path: Path, tmp_path: Path) -> None:

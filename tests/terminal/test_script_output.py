@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from stored_turns import RAW, said
 
-from turbospark_chat.chat.turn_result import NotKept, ReplyText, TurnResult, TurnsDropped
+from turbospark_chat.chat.turn_result import NotKept, ReplyText, StoredApart, TurnResult, TurnsDropped
 from turbospark_chat.engine.completion import StopReason
 from turbospark_chat.engine.progress import Prefill
 from turbospark_chat.errors import ContextOverflowError, UsageError
@@ -98,7 +98,7 @@ def test_thinking_is_never_on_stdout(events, out, err, how):  # T25, T76
     assert (written.out, written.err) == (out, err if how == "shown" else "")
 
 
-NOTICES = (TurnsDropped(1, 171), NotKept("the disk is full"))
+NOTICES = (TurnsDropped(1, 171), NotKept("the disk is full"), StoredApart("main", "main-2"))
 
 
 @pytest.mark.parametrize("is_quiet", [False, True])
@@ -109,6 +109,7 @@ def test_notices_and_the_limit_go_to_stderr_unless_it_is_to_be_quiet(is_quiet): 
     expected = "".join(f"{line}\n" for line in (
         "1 exchange dropped from the prompt to fit the context (171 tokens)",
         "this turn is not stored: the disk is full",
+        "another program goes on with branch main too: yours is stored as branch main-2",
         "[reached the limit of 3 tokens: max_tokens]",
         "taking back 1 turn",
     ))  # fmt: skip
@@ -207,7 +208,7 @@ def test_whatever_a_reply_holds_an_object_is_one_line_of_utf8_that_says_it(reply
 
 
 def test_no_object_moves_a_terminal():
-    evil = "".join(map(chr, (*range(32), *range(0x7F, 0xA0))))
+    evil = "".join(map(chr, (*range(32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))))
     written = Written(JsonOutput, out=Terminal()).turn(reply=evil)
     assert [letter for letter in written.out if not letter.isprintable()] == ["\n"]
     assert written.objects[0]["reply"] == evil

@@ -71,10 +71,12 @@ def test_the_bar_holds_what_fits_the_width(status, width, expected):
         (Activity(95, 735, 95, 0.5), "prefill 95/735 · reused 95 · Ctrl-C stops"),
         (Activity(735, 735, 0, 2.0, n_tokens=1), "reused 0/735 · decode – · 1 out · Ctrl-C stops"),
         (Activity(735, 735, 0, 2.0, 3, 1.0, 1), "reused 0/735 · decode 2.0 tok/s · 3 out · 1 queued · Ctrl-C stops"),
+        (Activity(is_turn=False), "working · Ctrl-C stops"),
+        (Activity(is_turn=False, n_queued=1), "working · 1 queued · Ctrl-C stops"),
     ],
-    ids=["not begun", "queued", "all reused so far", "first token", "queued while decoding"],
+    ids=["not begun", "queued", "all reused so far", "first token", "queued while decoding", "no turn", "queued then"],
 )  # fmt: skip
-def test_a_turn_under_way_shows_no_rate_before_there_is_one(activity, expected):
+def test_what_is_under_way_shows_no_rate_before_there_is_one(activity, expected):
     standing, turn = drawn(replace(FIRST, activity=activity), 200).split("\n")
     assert (standing, turn) == ("smollm2 · ctx 0/8192, 8192 left · mem normal 612 MB", expected)
 

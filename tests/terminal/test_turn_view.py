@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from turbospark_chat.chat.turn_result import NotKept, ReplyText, TurnsDropped
+from turbospark_chat.chat.turn_result import NotKept, ReplyText, StoredApart, TurnsDropped
 from turbospark_chat.engine.progress import Prefill
 from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.code_painter import COLOR_THEME
@@ -114,9 +114,16 @@ def test_tokens_that_come_together_make_no_rate_yet():
     assert turn.activity.decode_rate == 50.0
 
 
-def test_a_turn_that_is_not_stored_is_warned_of():
-    warning = take(view(color=True), [NotKept("disk \x1b[2J full")])
-    assert warning == "\x1b[33mthis turn is not stored: disk \ufffd[2J full\x1b[0m\n"
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (NotKept("disk \x1b[2J full"), "this turn is not stored: disk \ufffd[2J full"),
+        (StoredApart("main", "main-2"), str(StoredApart("main", "main-2"))),
+    ],
+    ids=["not stored", "another program goes on with it"],
+)
+def test_a_turn_that_is_not_stored_where_one_would_look_is_warned_of(event, text):
+    assert take(view(color=True), [event]) == f"\x1b[33m{text}\x1b[0m\n"
 
 
 def test_what_is_said_of_a_reply_comes_below_it():

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from turbospark_chat.chat.attachment import without_attachments
@@ -19,8 +20,9 @@ from turbospark_chat.chat.stored_conversation import ConversationSummary, Search
 from turbospark_chat.chat.text_match import in_one_line
 from turbospark_chat.chat.transcript import Transcript
 from turbospark_chat.chat.transcript_file import read_transcript
-from turbospark_chat.chat.turn_result import EndedTurn
+from turbospark_chat.chat.turn_result import EndedTurn, StoredApart
 from turbospark_chat.chat.warm_states import WarmStates
+from turbospark_chat.engine.raw_completion import CancelFlag
 from turbospark_chat.errors import ModelWarning, StateFileError, StoreError, UsageError
 
 MOST_LISTED = 200
@@ -37,20 +39,19 @@ class Loaded:
 
 
 class _EveryConversation:
-    """Keeps each conversation of a session by a journal. `on_leave` is called before another one begins."""
+    """Keeps each conversation of a session by a journal."""
 
-    def __init__(self, journal: Journal, on_leave: Callable[[], None]) -> None:
-        self._journal, self._on_leave = journal, on_leave
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self.has_grown = False  # by a turn, since the conversation was begun or gone on with
 
-    def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> None:
+    def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> Sequence[StoredApart]:
         """Store the conversation as it is now."""
         self.has_grown |= ended is not None
-        self._journal.keep(conversation, ended=ended)
+        return self._journal.keep(conversation, ended=ended)
 
     def begin_anew(self) -> None:
         """Store what follows as another conversation."""
-        self._on_leave()
         self.has_grown = False
         self._journal.begin_anew()
 
@@ -61,9 +62,9 @@ class _ThisConversation:
     def __init__(self, session: ChatSession, journal: Journal) -> None:
         self._session, self._journal = session, journal
 
-    def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> None:
+    def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> Sequence[StoredApart]:
         """Store the conversation as it is now."""
-        self._journal.keep(conversation, ended=ended)
+        return self._journal.keep(conversation, ended=ended)
 
     def begin_anew(self) -> None:
         """Store nothing from now on."""
@@ -94,7 +95,7 @@ class ConversationArchive:
 
     def keep(self, session: ChatSession) -> None:
         """Store the session's conversation turn by turn from now on."""
-        session.journal = self._every = _EveryConversation(self._own_journal(), lambda: self.leave(session))
+        session.journal = self._every = _EveryConversation(self._own_journal())
 
     def name_model(self, model_name: str, arithmetic: str) -> None:
         """Note which model answers from now on, and what computes it."""
@@ -124,11 +125,13 @@ class ConversationArchive:
         stored = self._opened().load(reference)
         return Loaded(stored.name or stored.title, stored.conversation, stored)
 
-    def open(self, session: ChatSession, loaded: Loaded) -> None:
-        """Have the session go on with what was read; turns that follow are stored with it, if any are stored.
+    def open(self, session: ChatSession, loaded: Loaded, *, cancel: CancelFlag | None = None) -> None:
+        """Have the session leave its conversation for what was read; turns that follow are stored with that.
 
-        The model's thread must be idle.
+        What was computed for that is taken up, if it is stored. What `leave` says of the thread holds here too;
+        `cancel` ends the storing and the taking up.
         """
+        self.leave(session, cancel=cancel)
         if session.journal is not None:
             session.journal.begin_anew()
             if self._every is not None and loaded.stored is not None:
@@ -137,7 +140,7 @@ class ConversationArchive:
         path = self._state_path(loaded)
         if self._states is not None and path is not None and session.options.completion.reuse:
             try:
-                self._states.read(path, session.take_up_state)
+                self._states.read(path, partial(session.take_up_state, cancel=cancel))
             except StateFileError as error:
                 _warn(f"the conversation is computed anew: {error}")
 
@@ -146,10 +149,11 @@ class ConversationArchive:
         path = self._state_path(loaded)
         return path is not None and os.path.exists(path)
 
-    def leave(self, session: ChatSession) -> None:
-        """Store what was computed for the conversation, if it was kept and has grown. The model must be idle.
+    def leave(self, session: ChatSession, *, cancel: CancelFlag | None = None) -> None:
+        """Store what was computed for the conversation, if it was kept and has grown.
 
-        It is called before the session begins another conversation; at the end of the chat the caller has to.
+        To be called before the session begins another one, and at the end of the chat. It may take seconds, and
+        belongs on the model's thread while that runs; `cancel` ends it, and then nothing is stored.
         """
         model_states, number = session.model.states, self.conversation_id
         if self._states is None or model_states is None or not model_states.held_ids or number is None:
@@ -163,7 +167,9 @@ class ConversationArchive:
         if not is_there:  # deleted by another program
             return
         try:
-            self._states.write(self._states.of_conversation(number), session.save_state)
+            path = self._states.of_conversation(number)
+            if made_room := self._states.write(path, partial(session.save_state, cancel=cancel)):
+                _warn(str(made_room))
         except StateFileError as error:
             _warn(f"what was computed for this conversation is not kept: {error}")
 
@@ -176,7 +182,7 @@ class ConversationArchive:
         journal = self._own_journal()
         if name is not None:
             self._opened().check_name(name, of=journal.conversation_id)
-        journal.keep(session.conversation, ended=None)
+        _warn_of(journal.keep(session.conversation, ended=None))
         if journal.conversation_id is None:
             raise UsageError("there is nothing to save yet: say something first")
         if session.journal is None:
@@ -212,7 +218,7 @@ class ConversationArchive:
             StoreError: it still cannot be.
         """
         if self._journal is not None and self._journal.is_behind:
-            self._journal.keep(conversation, ended=None)
+            _warn_of(self._journal.keep(conversation, ended=None))
 
     def close(self) -> None:
         """Close the store, if it was opened."""
@@ -234,6 +240,11 @@ class ConversationArchive:
         if self._journal is None:
             self._journal = Journal(self._opened(), model_name=self._model_name, arithmetic=self._arithmetic)
         return self._journal
+
+
+def _warn_of(apart: Sequence[StoredApart]) -> None:
+    for one in apart:
+        _warn(str(one))
 
 
 def _warn(problem: str) -> None:

@@ -40,19 +40,26 @@ class ModelStates(Protocol):
         """Note that another conversation follows: the state that serves its prompt stays whole where they differ."""
 
     def save(
-        self, path: Path, *, template: str, n_positions: int | None = None, most_bytes: int | None = None
+        self,
+        path: Path,
+        *,
+        template: str,
+        n_positions: int | None = None,
+        most_bytes: int | None = None,
+        cancel: CancelFlag | None = None,
     ) -> None:
         """Write the live state to a file, bound to this model and template; cut to `n_positions` if that is less.
 
         Raises:
-            StateFileError: it could not be written, or takes more than `most_bytes`; what was there before still is.
+            StateFileError: it could not be written, takes more than `most_bytes`, or was cancelled; what was there
+                before still is.
         """
 
-    def load(self, path: Path, *, template: str) -> int:
+    def load(self, path: Path, *, template: str, cancel: CancelFlag | None = None) -> int:
         """Go on from the state in a file; return how many positions it holds.
 
         Raises:
-            StateFileError: it is damaged, or of another model or template; the live state stays.
+            StateFileError: it is damaged, of another model or template, or was cancelled; the live state stays.
         """
 
     def verify(self, *, cancel: CancelFlag, on_progress: Callable[[int, int], None]) -> Verification | None:

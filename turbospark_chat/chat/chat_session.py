@@ -4,6 +4,7 @@ All methods that generate belong on the thread that owns the producer. A turn th
 it said anything, leaves the conversation as it was; what was prefilled for it stays in the cache and serves the next.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,17 +18,19 @@ from turbospark_chat.chat.options import ChatOptions, find_option
 from turbospark_chat.chat.prompt_encoder import ids_saying, is_saying
 from turbospark_chat.chat.replier import Replier
 from turbospark_chat.chat.session_costs import SessionCosts
-from turbospark_chat.chat.turn_result import EndedTurn, NotKept, TurnEventSink, TurnResult
+from turbospark_chat.chat.turn_result import EndedTurn, NotKept, StoredApart, TurnEventSink, TurnResult
 from turbospark_chat.engine.alternatives import TokenChoice
 from turbospark_chat.engine.raw_completion import CancelFlag
-from turbospark_chat.errors import UsageError
+from turbospark_chat.errors import ModelWarning, UsageError
 
 
 class TurnJournal(Protocol):
     """Where a conversation is kept while it goes."""
 
-    def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> None:
+    def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> Sequence[StoredApart]:
         """Store the conversation as it is now; `ended` is the turn that was just added, if it was that.
+
+        Returns the branches that another program has gone on with, so that they are stored under other names.
 
         Raises:
             StoreError: it could not be stored.
@@ -41,7 +44,8 @@ class ChatSession:
     """A conversation with a model.
 
     A changed conversation goes to the `journal`. Where that raises a StoreError, a turn reports it as a NotKept
-    event; any other change raises it, once the change is made.
+    event; any other change raises it, once the change is made. That a branch is stored apart from another program's
+    is an event of the turn, or else a ModelWarning.
     """
 
     def __init__(
@@ -212,7 +216,7 @@ class ChatSession:
     def clear(self) -> None:
         """Begin a new conversation under the same system prompt; a clock in the template moves on."""
         if self.journal is not None:
-            self.journal.begin_anew()  # first: it may still want what there is of this one
+            self.journal.begin_anew()
         self.conversation.clear()
         self._model.template.new_session()
         self._replier.begin(self._model)
@@ -271,21 +275,23 @@ class ChatSession:
             conversation.system, conversation.turns, draft, self.options, cancel=cancel
         )
 
-    def save_state(self, path: Path, *, most_bytes: int | None = None) -> None:
+    def save_state(
+        self, path: Path, *, most_bytes: int | None = None, cancel: CancelFlag | None = None
+    ) -> None:
         """Write what the model has computed to a file, for `take_up_state`.
 
         Raises:
-            StateFileError: it could not be written, or takes more than `most_bytes`.
+            StateFileError: it could not be written, takes more than `most_bytes`, or was cancelled.
         """
-        self._replier.save_state(path, most_bytes=most_bytes)
+        self._replier.save_state(path, most_bytes=most_bytes, cancel=cancel)
 
-    def take_up_state(self, path: Path) -> int:
+    def take_up_state(self, path: Path, *, cancel: CancelFlag | None = None) -> int:
         """Go on from what was computed when a file was written; return how many positions that is.
 
         Raises:
-            StateFileError: it is damaged, or of another model or template; nothing has changed.
+            StateFileError: it is damaged, of another model or template, or was cancelled; nothing has changed.
         """
-        return self._replier.take_up_state(path)
+        return self._replier.take_up_state(path, cancel=cancel)
 
     def count_text(self, text: str) -> int:
         """Return how many tokens a text takes, from any thread."""
@@ -307,7 +313,8 @@ class ChatSession:
         turns = self.conversation.turns
         self._replier.first_turn = 0 if before is None else self._replier.first_turn_of(turns, before)
         if self.journal is not None:
-            self.journal.keep(self.conversation, ended=None)
+            for apart in self.journal.keep(self.conversation, ended=None):
+                warnings.warn(str(apart), ModelWarning, stacklevel=3)
 
     def _take_turn(
         self,
@@ -329,8 +336,10 @@ class ChatSession:
             return result
         (conversation.replace_last if replaces_last else conversation.append)(result.turn)
         if self.journal is not None:
+            ended = EndedTurn(result.turn, result.raw, options)
             try:
-                self.journal.keep(conversation, ended=EndedTurn(result.turn, result.raw, options))
+                for apart in self.journal.keep(conversation, ended=ended):
+                    on_event(apart)
             except Exception as error:  # whatever it was, the turn was taken
                 on_event(NotKept(str(error) or type(error).__name__))
         return result

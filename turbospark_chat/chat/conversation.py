@@ -1,7 +1,7 @@
 """A conversation: branches of whole turns, each under its system prompt. Knows no template and no tokenizer."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -16,13 +16,15 @@ class Turn:
     """A user message and its reply.
 
     `generated` is the reply's text as the model wrote it, thinking and tags included, and `generated_ids` are ids
-    that say exactly this text: those that were sampled, but for what was cut off the end.
+    that say exactly this text: those that were sampled, but for what was cut off the end. Two turns may say the same;
+    `identity` tells them apart, and stays where `dataclasses.replace` spells a turn in another tokenizer's ids.
     """
 
     user: Message
     reply: Message
     generated: str
     generated_ids: tuple[int, ...]
+    identity: object = field(default_factory=object, compare=False, repr=False, kw_only=True)
 
 
 class Conversation:

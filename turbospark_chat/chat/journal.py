@@ -7,7 +7,7 @@ from turbospark_chat.chat.conversation import Conversation
 from turbospark_chat.chat.conversation_writer import ConversationWriter, Kept, UnkeptTurn
 from turbospark_chat.chat.store import Store
 from turbospark_chat.chat.stored_conversation import StoredConversation, TurnDetails
-from turbospark_chat.chat.turn_result import EndedTurn
+from turbospark_chat.chat.turn_result import EndedTurn, StoredApart
 
 
 class Journal:
@@ -48,19 +48,16 @@ class Journal:
         self._unkept.clear()
 
     def continue_stored(self, stored: StoredConversation) -> None:
-        """Go on with a conversation that was loaded, whose turns are stored already.
-
-        They are known again also where they are other objects by then, with other ids that say the same.
-        """
+        """Go on with a conversation that was loaded, whose turns are stored already."""
         self._kept = Kept.of(stored)
         self._unkept.clear()
 
-    def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> None:
+    def keep(self, conversation: Conversation, *, ended: EndedTurn | None) -> tuple[StoredApart, ...]:
         """Store what is not stored yet: turns, the ends of the branches, the system prompt and the branch in use.
 
         `ended` tells how the last turn came about, which has just been said. A conversation without a turn is not
         stored. One that another program has deleted meanwhile is stored again whole, under a new id; and where
-        another program has moved a branch of it, this program's goes on under a name of its own.
+        another program has moved a branch of it, this program's goes on under a name of its own, which is returned.
 
         Raises:
             StoreError: it could not be stored.
@@ -72,9 +69,11 @@ class Journal:
             )
             self._unkept.append(UnkeptTurn(conversation.turns, details))
         if self.conversation_id is None and not any(conversation.branches.values()):
-            return
+            return ()
         kept = self._kept.copy()
         with self._store.database.writing() as connection:
-            ConversationWriter(connection, kept, self._unkept, now).write(conversation, self.model_name)
+            writer = ConversationWriter(connection, kept, self._unkept, now)
+            apart = writer.write(conversation, self.model_name)
         self._kept = kept
         self._unkept.clear()
+        return apart

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from turbospark_chat.chat.chat_model import ChatModel
 from turbospark_chat.engine.kv_prefix import common_length
+from turbospark_chat.engine.raw_completion import CancelFlag
 
 
 class LiveState:
@@ -55,26 +56,29 @@ class LiveState:
         if self._states is not None:
             self._states.expect_return()
 
-    def save(self, path: Path, *, n_positions: int, most_bytes: int | None) -> None:
+    def save(
+        self, path: Path, *, n_positions: int, most_bytes: int | None, cancel: CancelFlag | None
+    ) -> None:
         """Write its first positions to a file; the others are given up.
 
         Raises:
-            StateFileError: it could not be written, or takes more than `most_bytes`.
+            StateFileError: it could not be written, takes more than `most_bytes`, or was cancelled.
         """
         if self._states is None:
             return
         with self.running():
             self._states.save(
-                path, template=self._template.source, n_positions=n_positions, most_bytes=most_bytes
-            )
+                path, template=self._template.source,
+                n_positions=n_positions, most_bytes=most_bytes, cancel=cancel,
+            )  # fmt: skip
 
-    def load(self, path: Path) -> int:
+    def load(self, path: Path, *, cancel: CancelFlag | None) -> int:
         """Go on from the state in a file; return how many positions it holds.
 
         Raises:
-            StateFileError: it is damaged, or of another model or template; nothing has changed.
+            StateFileError: it is damaged, of another model or template, or was cancelled; nothing has changed.
         """
         if self._states is None:
             return 0
         with self.running():
-            return self._states.load(path, template=self._template.source)
+            return self._states.load(path, template=self._template.source, cancel=cancel)

@@ -150,21 +150,22 @@ class Replier:
         """Return what the next prompt begins with if its message begins with `draft`: see `PromptBuilder`."""
         return self.prompts.certain_ids(system, turns, draft, options, first_turn=self.first_turn)
 
-    def save_state(self, path: Path, *, most_bytes: int | None) -> None:
+    def save_state(self, path: Path, *, most_bytes: int | None, cancel: CancelFlag | None) -> None:
         """Write the live state to a file, as far as it was said: what was only a draft is nobody's business.
 
         Raises:
-            StateFileError: it could not be written, or takes more than `most_bytes`.
+            StateFileError: it could not be written, takes more than `most_bytes`, or was cancelled.
         """
-        self.live.save(path, n_positions=self.prompts.n_said(self.live.ids), most_bytes=most_bytes)
+        n_said = self.prompts.n_said(self.live.ids)
+        self.live.save(path, n_positions=n_said, most_bytes=most_bytes, cancel=cancel)
 
-    def take_up_state(self, path: Path) -> int:
+    def take_up_state(self, path: Path, *, cancel: CancelFlag | None) -> int:
         """Go on from the state in a file, and take what it was computed from for what was said.
 
         Raises:
-            StateFileError: it is damaged, or of another model or template; nothing has changed.
+            StateFileError: it is damaged, of another model or template, or was cancelled; nothing has changed.
         """
-        n_positions = self.live.load(path)
+        n_positions = self.live.load(path, cancel=cancel)
         self.prompts.remember(self.live.ids)
         self._n_before = n_positions
         return n_positions

@@ -47,7 +47,19 @@ class NotKept:
         return f"this turn is not stored: {self.problem}"
 
 
-TurnEvent = Prefill | ReplyText | TurnsDropped | NotKept
+@dataclass(frozen=True, slots=True)
+class StoredApart:
+    """Another program has gone on with `branch` of the stored conversation; this one's is `stored_as` from now on."""
+
+    branch: str
+    stored_as: str
+
+    def __str__(self) -> str:
+        """Say it as one line."""
+        return f"another program goes on with branch {self.branch} too: yours is stored as branch {self.stored_as}"
+
+
+TurnEvent = Prefill | ReplyText | TurnsDropped | NotKept | StoredApart
 TurnEventSink = Callable[[TurnEvent], None]
 
 

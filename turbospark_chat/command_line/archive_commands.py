@@ -3,7 +3,6 @@
 Part of the composition root, and light: no model and no screen is loaded to read what was said.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -20,7 +19,7 @@ from turbospark_chat.chat.transcript_file import render_transcript, write_text_f
 from turbospark_chat.chat.warm_states import WarmStates
 from turbospark_chat.errors import UsageError
 from turbospark_chat.settings import Locations
-from turbospark_chat.terminal.harmless import harmless
+from turbospark_chat.terminal.harmless import harmless, json_line
 
 _MINUTES: Final = "%Y-%m-%d %H:%M"
 
@@ -112,7 +111,7 @@ def _print_json(values: Sequence[ConversationSummary | SearchHit]) -> int:
             for name in ("created", "used", "time")
             if (seconds := getattr(value, name, None)) is not None
         }
-        print(json.dumps({**asdict(value), **times}, ensure_ascii=False))
+        print(json_line({**asdict(value), **times}))
     return 0
 
 

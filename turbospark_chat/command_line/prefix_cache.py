@@ -24,6 +24,7 @@ class PrefixCache:
             UsageError: no file can be called so.
         """
         self._states, self._path = states, None if name is None else states.of_name(name)
+        self._n_taken_up = 0  # positions
         self._first: RawDecodeResult | None = None
 
     def take_up(self, session: ChatSession) -> None:
@@ -31,7 +32,7 @@ class PrefixCache:
         if self._path is None or not session.options.completion.reuse:
             return
         try:
-            self._states.read(self._path, session.take_up_state)
+            self._n_taken_up = self._states.read(self._path, session.take_up_state) or 0
         except StateFileError as error:
             _warn(f"the prompt is computed anew: {error}")
 
@@ -50,17 +51,21 @@ class PrefixCache:
         n_known, n_reused = min(raw.kv_position, raw.prompt_tokens), raw.reused_prefix_tokens
         if n_known - n_reused > n_reused:
             try:
-                self._states.write(self._path, session.save_state)
+                if made_room := self._states.write(self._path, session.save_state):
+                    _warn(str(made_room))
             except StateFileError as error:
                 _warn(f"what was computed is not kept: {error}")
 
     @property
     def summary(self) -> str:
-        """What the first answer reused, as a line for people; empty where nothing was to be."""
+        """What the first answer reused of what was kept, as a line for people; empty where nothing was to be."""
         raw = self._first
         if raw is None or self._path is None:
             return ""
-        return f"reused {raw.reused_prefix_tokens} of {raw.prompt_tokens} prompt tokens\n"
+        reused = f"reused {raw.reused_prefix_tokens} of {raw.prompt_tokens} prompt tokens"
+        if raw.reused_prefix_tokens < min(self._n_taken_up, raw.prompt_tokens - 1):
+            return f"{reused}; the {self._n_taken_up} that were kept go on differently from there\n"
+        return f"{reused}\n"
 
     def _note(self, generate: Generate, cancel: CancelFlag, on_event: TurnEventSink) -> Any:
         result = generate(cancel, on_event)

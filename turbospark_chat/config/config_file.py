@@ -144,11 +144,13 @@ def _why_unknown(key: str, value: object) -> str:
 def _kinds(flag: Flag) -> str:
     if flag.is_repeatable:
         return 'a text, or several as ["a", "b"]'
+    if flag.is_text:
+        return 'a text, as in "..."'
     return "a text, or a table of ids or texts" if flag.name == "logit_bias" else "a single value"
 
 
 def _spell(flag: Flag, value: object) -> str | tuple[str, ...] | None:
-    """Return what a user would type for a value of the file, or None where it has too many parts.
+    """Return what a user would type for a value of the file, or None where it is of another kind.
 
     Whether it is a value of that setting is for the one who reads it.
     """
@@ -157,7 +159,7 @@ def _spell(flag: Flag, value: object) -> str | tuple[str, ...] | None:
     if flag.is_repeatable and isinstance(value, list):
         # In quotes, and so taken as it stands.
         return tuple(map(json.dumps, value)) if all(isinstance(text, str) for text in value) else None
-    if not isinstance(value, str | bool | int | float):
+    if not isinstance(value, str if flag.is_text else str | bool | int | float):
         return None
     text = value if isinstance(value, str) else json.dumps(value)
     return (text,) if flag.is_repeatable else text

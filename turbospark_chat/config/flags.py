@@ -46,6 +46,11 @@ class Flag:
         return (*((self.short,) if self.short else ()), self.spelling, *off)
 
     @property
+    def is_text(self) -> bool:
+        """Whether its value is any text, so that a number in its place is a slip nobody else would notice."""
+        return self.metavar in ("MODEL", "TEXT", "FILE")
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The values there are to choose from, where they are few."""
         return tuple(self.metavar.split("|")) if self.metavar and "|" in self.metavar else ()

@@ -16,11 +16,11 @@ from turbospark_chat.models.state import StateT
 if TYPE_CHECKING:  # imported where they are used: a completion is to start soon
     from turbospark_chat.models.verification import CancelFlag, OnProgress, Verification
 
-Fingerprints = Callable[[], Mapping[str, str]]
+Fingerprints = Callable[["CancelFlag | None"], Mapping[str, str]]
 
 
 class ModelStates(Generic[RecordT, StateT]):
-    """The states of one runner. `fingerprints` may raise StateFileError; it is asked when a file needs them.
+    """The states of one runner. `fingerprints` is asked when a file needs them; it may raise StateFileError.
 
     `check_memory` may refuse a number of positions before a file's are copied.
     """
@@ -55,7 +55,13 @@ class ModelStates(Generic[RecordT, StateT]):
         self._runner.expect_return()
 
     def save(
-        self, path: Path, *, template: str, n_positions: int | None = None, most_bytes: int | None = None
+        self,
+        path: Path,
+        *,
+        template: str,
+        n_positions: int | None = None,
+        most_bytes: int | None = None,
+        cancel: "CancelFlag | None" = None,
     ) -> None:
         """Write the live state to a file, bound to this model and template, and to the file's name.
 
@@ -64,7 +70,7 @@ class ModelStates(Generic[RecordT, StateT]):
             most_bytes: the longest that the file may be; without it any length.
 
         Raises:
-            StateFileError: there is nothing to write, or it cannot be; what was there before still is.
+            StateFileError: there is nothing to write, it cannot be, or was cancelled; what was there before still is.
         """
         from turbospark_chat.models.state_file import StoredState, write_state
 
@@ -75,21 +81,21 @@ class ModelStates(Generic[RecordT, StateT]):
         if not ids or any(type(token_id) is not int for token_id in ids):
             raise StateFileError(path, "there is nothing to keep that token ids alone describe")
         try:
-            stored = StoredState(self._bound_to(path, template), ids, self._runner.state.export())
-            write_state(path, stored, most_bytes=most_bytes)
+            stored = StoredState(self._bound_to(path, template, cancel), ids, self._runner.state.export())
+            write_state(path, stored, most_bytes=most_bytes, cancel=cancel)
         except MemoryError as error:
             raise StateFileError(path, "there is no memory to write it from") from error
 
-    def load(self, path: Path, *, template: str) -> int:
+    def load(self, path: Path, *, template: str, cancel: "CancelFlag | None" = None) -> int:
         """Go on from the state in a file; return how many positions it holds. The live one is parked.
 
         Raises:
-            StateFileError: it is damaged, or of another model or template; the live state stays.
+            StateFileError: it is damaged, of another model or template, or was cancelled; the live state stays.
         """
         from turbospark_chat.models.state_file import read_state
 
         stored = read_state(path)
-        ours = self._bound_to(path, template)
+        ours = self._bound_to(path, template, cancel)
         for name in (*ours, *stored.fingerprints):
             if stored.fingerprints.get(name) != ours.get(name):
                 raise StateFileError(path, f"it was computed with another {name}")
@@ -119,10 +125,10 @@ class ModelStates(Generic[RecordT, StateT]):
             runner.model, runner.record.ids, runner.state, cancel=cancel, on_progress=on_progress
         )
 
-    def _bound_to(self, path: Path, template: str) -> Mapping[str, str]:
+    def _bound_to(self, path: Path, template: str, cancel: "CancelFlag | None") -> Mapping[str, str]:
         """Return what a state in a file depends on: its name too, since another conversation's would serve nothing."""
         return {
-            **self._fingerprints(),
+            **self._fingerprints(cancel),
             "template": digest_of(template, sources=()),
             "conversation": path.stem,
         }

@@ -22,12 +22,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turbospark_chat.errors import StateFileError
+
+if TYPE_CHECKING:
+    from turbospark_chat.models.verification import CancelFlag
 
 FORMAT_VERSION: Final = 1
 UNFINISHED_SUFFIX: Final = ".part"  # of a file being written; a killed program leaves it behind
@@ -51,14 +54,17 @@ class StoredState:
     arrays: Mapping[str, NDArray[Any]]
 
 
-def write_state(path: Path, state: StoredState, *, most_bytes: int | None = None) -> None:
+def write_state(
+    path: Path, state: StoredState, *, most_bytes: int | None = None, cancel: "CancelFlag | None" = None
+) -> None:
     """Write a state, for this user alone. Whatever goes wrong, what was at `path` before still is.
 
     Args:
         most_bytes: the longest that the file may be; without it any length.
+        cancel: is looked at before each array.
 
     Raises:
-        StateFileError: it cannot be written, or would be longer.
+        StateFileError: it cannot be written, or would be longer, or was cancelled.
     """
     arrays = {_IDS: np.array(state.ids, "<i8"), **state.arrays}
     header, size = _lay_out(state.fingerprints, arrays)
@@ -71,6 +77,8 @@ def write_state(path: Path, state: StoredState, *, most_bytes: int | None = None
         with _replacing(path) as file:
             digest = hashlib.sha256()
             for part in _parts(header, arrays):
+                if cancel is not None and cancel.is_set():
+                    raise StateFileError(path, "writing it was stopped")
                 digest.update(part)
                 file.write(part)
             file.write(digest.digest())

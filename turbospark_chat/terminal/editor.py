@@ -8,7 +8,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from turbospark_chat.chat.attachment import MOST_BYTES
 from turbospark_chat.errors import UsageError
+from turbospark_chat.regular_file import read_regular_file
 
 _FALLBACKS = ("editor", "nano", "vim", "vi")
 _SECONDS_TO_END = 2.0  # that an editor gets when the chat has to end
@@ -20,7 +22,7 @@ async def edit_text(text: str, environment: Mapping[str, str], *, terminal: int 
     The editor writes to `terminal`, a descriptor, where stdout goes elsewhere.
 
     Raises:
-        UsageError: there is no editor, or it failed. The text is as it was.
+        UsageError: there is no editor, it failed, or what it left is no file to be read. The text is as it was.
     """
     command = _editor_command(environment)
     with tempfile.TemporaryDirectory(
@@ -29,10 +31,12 @@ async def edit_text(text: str, environment: Mapping[str, str], *, terminal: int 
         path = Path(folder) / "message.md"
         path.write_bytes(text.encode("utf-8", "surrogateescape"))  # what was typed may have been no UTF-8
         await _run([*command, str(path)], environment, terminal=terminal)
-        try:
-            edited = path.read_bytes().decode("utf-8", "surrogateescape")
+        try:  # an editor may have put anything in the file's place
+            edited = read_regular_file(path, most_bytes=MOST_BYTES).decode("utf-8", "surrogateescape")
         except OSError as error:
-            raise UsageError(f"the editor left no file: {error.strerror}; the text is as it was") from error
+            raise UsageError(
+                f"cannot read what the editor left: {error.strerror}; the text is as it was"
+            ) from error
     added_newline = edited.endswith("\n") and not text.endswith("\n")  # most editors end the last line
     return edited[:-1] if added_newline else edited
 

@@ -8,6 +8,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TextIO
 
 from prompt_toolkit.output import Output
@@ -85,7 +86,7 @@ class Repl:
             history=JsonLinesHistory(locations.history_file, on_problem=self.warn, is_kept=keeps_inputs),
             completer=CommandCompleter(COMMANDS, lambda: self._context, paths=paths),
             output=output, is_vi=is_vi, has_bar=has_bar,
-            on_error=lambda error: self._writer.show_error(error),
+            on_error=lambda error: self._writer.show_fault(error),
         )  # fmt: skip
         self._writer = ScreenWriter(self._screen, display.painter, is_debug=is_debug)
         self._desk = TurnDesk(
@@ -142,9 +143,17 @@ class Repl:
         """Take a whole input: an answer, a command or a message."""
         self.draft_changed()  # the input is empty now, which it does not tell by itself
         self._has_hinted = False
+        self._writer.forget_faults()
         if self._question is not None:
             self._take_answer(self._question, text)
-            return
+        elif self._desk.is_changing:  # what comes is meant for what the conversation will be
+            take = partial(self._take, text, shown=shown, is_pasted=is_pasted)
+            self._desk.put_off(text, shown=shown, take=take)
+        else:
+            self._take(text, shown=shown, is_pasted=is_pasted)
+            self._desk.go_on()
+
+    def _take(self, text: str, *, shown: str, is_pasted: bool) -> None:
         try:
             parsed = None if is_pasted else self._parse(text)
             if parsed is None:
@@ -206,10 +215,7 @@ class Repl:
             )
         if command.needs_idle:
             self._ahead.finish()
-        try:
-            command.run(self._context, argument)
-        finally:
-            self._desk.go_on()
+        command.run(self._context, argument)
 
     # Questions
 
@@ -286,10 +292,15 @@ class Repl:
                     pacer.wake()
                 self._woken.clear()
                 self._is_waking = False  # before looking: what happens from here on wakes it again
-                await self._desk.carry()
-                self._ahead.look()
-                if not self._desk.is_busy:  # not in the middle of a reply
-                    self._show_notices()
+                try:
+                    await self._desk.carry()
+                    self._ahead.look()
+                    if not self._desk.is_busy:  # not in the middle of a reply
+                        self._show_notices()
+                except OSError:
+                    raise
+                except Exception as error:
+                    self._writer.show_fault(error)
                 await asyncio.sleep(pacer.rest())
         except Exception as error:  # such as a reader of the replies who has gone
             self._screen.fail(error)

@@ -10,7 +10,7 @@ from turbospark_chat.chat.archive import ConversationArchive
 from turbospark_chat.chat.attachment import Attachment
 from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.terminal import clipboard
-from turbospark_chat.terminal.commands.context import Models, Work
+from turbospark_chat.terminal.commands.context import Change, Models, Work
 from turbospark_chat.terminal.conversation_picture import draw_conversation
 from turbospark_chat.terminal.display import Display
 from turbospark_chat.terminal.interface_options import Editing, Thinking
@@ -54,6 +54,10 @@ class ReplContext:
     def start(self, work: Work, *, message: str = "", changes_conversation: bool = False) -> None:
         """Have the model's thread do something."""
         self._desk.start(work, message=message, changes_conversation=changes_conversation)
+
+    def start_change(self, change: Change, *, then: Callable[[], None] = lambda: None) -> None:
+        """Have the model's thread change the conversation, `then` go on here."""
+        self._desk.start(lambda cancel, sink: change(cancel), changes_conversation=True, then=then)
 
     def attach(self, name: str, text: str) -> None:
         """Put a text into the input, folded to a label, which says its tokens once they are counted."""
@@ -117,7 +121,8 @@ class ReplContext:
         self._screen.editing = value.value
 
     def edit(self, text: str, then: Callable[[str], None]) -> None:
-        """Open text in the user's editor, and hand on what it became."""
+        """Open text in the user's editor, and hand on what it became; what waits goes back to the input meanwhile."""
+        self._desk.give_back("")
 
         async def edit() -> None:
             try:

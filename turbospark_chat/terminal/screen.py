@@ -29,7 +29,9 @@ from prompt_toolkit.styles import Style
 from turbospark_chat.errors import UsageError
 from turbospark_chat.terminal.draft_buffer import Draft, DraftBuffer
 from turbospark_chat.terminal.editor import edit_text
+from turbospark_chat.terminal.job_control import JobControl
 from turbospark_chat.terminal.keys import KeyActions, make_key_bindings, send
+from turbospark_chat.terminal.paste_parser import end_pastes_in_time
 from turbospark_chat.terminal.pastes import Pastes
 from turbospark_chat.terminal.reflow import ReflowApplication, reflows
 from turbospark_chat.terminal.screen_layout import ScreenLayout
@@ -95,7 +97,7 @@ class Screen:
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self._output, self._on_error, self._environment = output, on_error, environment
-        self._is_aside = self._is_suspended = False
+        self._is_aside = False
         self._loan: asyncio.Task[str] | None = None  # of the terminal, to an editor
         self._held: list[str] = []  # finished text from meanwhile
         self._buffer = DraftBuffer(
@@ -115,9 +117,8 @@ class Screen:
             is_hidden=lambda: self._is_aside,
         )
         bindings = make_key_bindings(
-            actions, self._buffer, compose=self._begin_composing, suspend=self._suspend,
-            is_lent=lambda: self._loan is not None,
-        )  # fmt: skip
+            actions, self._buffer, compose=self._begin_composing, suspend=self._suspend, is_lent=self._is_lent
+        )
         settings: dict[str, Any] = {
             "layout": Layout(layout.container, focused_element=layout.input_window),
             "key_bindings": merge_key_bindings([load_auto_suggest_bindings(), bindings]),
@@ -134,6 +135,7 @@ class Screen:
             else Application(**settings)
         )
         self._app.ttimeoutlen = _SECONDS_AFTER_ESCAPE
+        self._job_control = JobControl(self._app, is_lent=self._is_lent)
 
     @property
     def size(self) -> Size:
@@ -201,12 +203,19 @@ class Screen:
         SIGTERM and SIGHUP close it too, with 128 and their number: killed outright, it would leave the terminal raw.
         """
         loop = asyncio.get_running_loop()
-        if threading.current_thread() is threading.main_thread():  # the only one that gets signals
+        end_pastes_in_time(self._app)
+        gets_signals = threading.current_thread() is threading.main_thread()
+        if gets_signals:
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self.close, 128 + number)
-            loop.add_signal_handler(signal.SIGCONT, self._take_terminal_again)
+
+        def begin() -> None:
+            if gets_signals:
+                self._job_control.listen(loop)
+            on_start(loop)
+
         loop.set_exception_handler(self._report)
-        return await self._app.run_async(pre_run=lambda: on_start(loop), set_exception_handler=False)
+        return await self._app.run_async(pre_run=begin, set_exception_handler=False)
 
     def close(self, exit_code: int) -> None:
         """End `run`."""
@@ -277,6 +286,12 @@ class Screen:
         self._output.write_raw(text.replace("\n", "\r\n"))
         self._output.flush()
 
+    def _is_lent(self) -> bool:
+        return self._loan is not None
+
+    def _suspend(self) -> None:
+        self._job_control.stop()
+
     def _begin_composing(self) -> None:
         self._app.create_background_task(self._compose())
 
@@ -314,22 +329,6 @@ class Screen:
             self._loan.cancel()
         elif self._app.is_running and not self._app.is_done:
             exit_app()
-
-    def _suspend(self) -> None:
-        """Stop, as Ctrl-Z does; prompt_toolkit itself takes the terminal again afterwards."""
-        self._is_suspended = True
-        self._app.suspend_to_background()
-
-    def _take_terminal_again(self) -> None:
-        """Make the terminal raw again: a shell that stopped this program has made it its own meanwhile."""
-        if self._loan is not None:  # it is the editor that was stopped, and that goes on
-            return
-        if self._is_suspended:
-            self._is_suspended = False
-            return
-        self._app.input.raw_mode().__enter__()  # `run` restores what was there at its own start
-        self._app.renderer.reset()
-        self._app.invalidate()
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Show an error nobody caught; prompt_toolkit's own handler would ask for a key and keep all others."""

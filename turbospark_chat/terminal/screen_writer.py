@@ -18,6 +18,7 @@ from turbospark_chat.terminal.wrapping import wrap
 
 PROMPT = "> "
 MOST_MESSAGE_ROWS = 20  # of a message that are shown again once it is sent
+MOST_FAULTS = 3  # of the screen itself that are shown between two inputs
 TURNS_SHOWN_AGAIN = 3  # of a conversation that is gone on with
 
 
@@ -27,6 +28,7 @@ class ScreenWriter:
     def __init__(self, screen: Screen, painter: Painter, *, is_debug: bool) -> None:
         self._screen, self._painter, self._is_debug = screen, painter, is_debug
         self._has_written = False
+        self._faults: set[str] = set()
 
     @property
     def width(self) -> int:
@@ -85,3 +87,16 @@ class ScreenWriter:
         expected = isinstance(error, TurboSparkError)
         text = str(error) if expected else f"{type(error).__name__}: {error}; run with `--debug` for where"
         self.say(f"error: {text}", "error")
+
+    def show_fault(self, error: BaseException) -> None:
+        """Write an error met while drawing. One that nobody foresaw may come with every frame, and is written once."""
+        fault = repr(error)
+        if isinstance(error, TurboSparkError):
+            self.show_error(error)
+        elif fault not in self._faults and len(self._faults) < MOST_FAULTS:
+            self._faults.add(fault)
+            self.show_error(error)
+
+    def forget_faults(self) -> None:
+        """Write faults anew: the user has seen those there were, and goes on."""
+        self._faults.clear()

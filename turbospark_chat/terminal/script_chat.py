@@ -1,6 +1,6 @@
 """A whole chat without a screen: lines in, turns and commands as the keyboard would give them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rich.console import RenderableType
 
@@ -10,7 +10,7 @@ from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.turn_result import TurnResult
 from turbospark_chat.errors import TurboSparkError
 from turbospark_chat.terminal.ansi import Painter
-from turbospark_chat.terminal.commands.context import Models, Work
+from turbospark_chat.terminal.commands.context import Change, Models, Work
 from turbospark_chat.terminal.commands.table import parse_command
 from turbospark_chat.terminal.script import EXIT_CANCELLED, ScriptRunner
 from turbospark_chat.terminal.script_input import Content, Input, read_input
@@ -107,6 +107,11 @@ class ScriptChat:
             self._output.end_turn(outcome, self._origin(outcome))
         else:
             self.show(outcome)
+
+    def start_change(self, change: Change, *, then: Callable[[], None] = lambda: None) -> None:
+        """Do it now, wait for its end, and go on."""
+        self._runner.take_turn(lambda cancel, sink: change(cancel))
+        then()
 
     def attach(self, name: str, text: str) -> None:
         """Keep a text for the next message."""

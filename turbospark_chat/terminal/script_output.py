@@ -4,8 +4,6 @@ Text: replies on stdout, everything else on stderr. JSON: all on stdout, an obje
 """
 
 import codecs
-import json
-import re
 import time
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
@@ -14,12 +12,9 @@ from turbospark_chat.chat.turn_result import ReplyText, TurnEvent, TurnResult
 from turbospark_chat.engine.completion import StopReason
 from turbospark_chat.engine.progress import Prefill
 from turbospark_chat.errors import TurboSparkError
-from turbospark_chat.terminal.harmless import harmless
+from turbospark_chat.terminal.harmless import harmless, json_line
 from turbospark_chat.terminal.progress_line import PrefillLine
 from turbospark_chat.terminal.turn_record import TurnOrigin, turn_record
-
-# JSON allows them in a string, but some readers end a line there, a terminal obeys them, or UTF-8 lacks them.
-_UNSAFE_IN_LINE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,5 +216,5 @@ class JsonOutput:
         self._write("error", message=str(error), exit_code=error.exit_code)
 
     def _write(self, event: str, **values: Any) -> None:
-        line = json.dumps({"event": event, **values}, ensure_ascii=not self._streams.takes_every_character)
-        self._streams.write(_UNSAFE_IN_LINE.sub(lambda found: f"\\u{ord(found[0]):04x}", line) + "\n")
+        line = json_line({"event": event, **values}, is_ascii=not self._streams.takes_every_character)
+        self._streams.write(line + "\n")

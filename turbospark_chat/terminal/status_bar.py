@@ -30,6 +30,7 @@ class Activity:
     decode_seconds: float = 0.0
     n_queued: int = 0
     n_untimed: int = 1
+    is_turn: bool = True  # otherwise it has no numbers
 
     @property
     def prefill_rate(self) -> float | None:
@@ -112,6 +113,8 @@ def turn_fields(status: StatusSnapshot) -> list[Text]:
 
 def _activity_fields(activity: Activity) -> list[Text]:
     queued = [Text(f"{activity.n_queued} queued")] if activity.n_queued else []
+    if not activity.is_turn:
+        return [Text("working", "bar.busy"), *queued, Text("Ctrl-C stops", "bar.busy")]
     if activity.n_tokens:
         return [
             Text(f"reused {activity.reused}/{activity.prefill_total}", "bar.good" if activity.reused else ""),

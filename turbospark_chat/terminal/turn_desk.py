@@ -5,19 +5,22 @@ Knows neither keys nor commands. A turn that fails gives its message back to the
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from rich.cells import set_cell_size
+from rich.console import RenderableType
 
 from turbospark_chat.chat.chat_session import ChatSession
-from turbospark_chat.chat.turn_result import ReplyText, TurnEvent, TurnResult
+from turbospark_chat.chat.turn_result import ReplyText, TurnEvent, TurnEventSink, TurnResult
 from turbospark_chat.chat.window import OverflowPolicy, WindowOverflowError
 from turbospark_chat.engine.completion import StopReason
 from turbospark_chat.engine.model_thread import Job, ModelThread
+from turbospark_chat.engine.raw_completion import CancelFlag
 from turbospark_chat.errors import TurboSparkError
-from turbospark_chat.terminal.commands.context import Work
+from turbospark_chat.terminal.commands.context import Outcome
 from turbospark_chat.terminal.display import Display
 from turbospark_chat.terminal.frame_pacer import FRAME_SECONDS
 from turbospark_chat.terminal.harmless import harmless
@@ -37,10 +40,11 @@ MOST_LIVE_ROWS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A message, and how it is shown."""
+    """A line that was typed, how it is shown, and what takes it once it is its turn."""
 
     text: str
     shown: str
+    take: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,9 @@ class _Running:
     job: Job[TurnEvent, Any]
     view: TurnView
     message: str
-    work: Work
+    work: Callable[[CancelFlag, TurnEventSink], Outcome | None]
     changes_conversation: bool
+    then: Callable[[], None]
 
 
 class TurnDesk:
@@ -95,13 +100,17 @@ class TurnDesk:
         return self._running is not None
 
     @property
+    def is_changing(self) -> bool:
+        """Whether the conversation is being changed by something else than a turn."""
+        return self._running is not None and self._running.changes_conversation
+
+    @property
     def activity(self) -> Activity | None:
-        """What the running turn does."""
-        return (
-            None
-            if self._running is None
-            else replace(self._running.view.activity, n_queued=len(self._waiting))
-        )
+        """What the running turn does, or that something else is done."""
+        if self._running is None:
+            return None
+        activity = self._running.view.activity
+        return replace(activity, n_queued=len(self._waiting), is_turn=not self.is_changing)
 
     def live(self, width: int, height: int) -> str:
         """Return the rows still being written, and the messages that wait."""
@@ -127,19 +136,30 @@ class TurnDesk:
     def send(self, message: str, *, shown: str) -> None:
         """Answer a message, or keep it until what runs has ended. It is `shown` with labels for long texts."""
         if self._running is not None:
-            self._waiting.append(_Waiting(message, shown))
-            self._screen.invalidate()
+            self.put_off(message, shown=shown, take=lambda: self.send(message, shown=shown))
             return
         self._writer.show_message(shown)
         session = self._session
         self.start(lambda cancel, sink: session.send(message, cancel=cancel, on_event=sink), message=message)
 
-    def start(self, work: Work, *, message: str = "", changes_conversation: bool = False) -> None:
-        """Have the model's thread do something."""
+    def put_off(self, text: str, *, shown: str, take: Callable[[], None]) -> None:
+        """Keep what was typed until what runs has ended, and have it taken then."""
+        self._waiting.append(_Waiting(text, shown, take))
+        self._screen.invalidate()
+
+    def start(
+        self,
+        work: Callable[[CancelFlag, TurnEventSink], Outcome | None],
+        *,
+        message: str = "",
+        changes_conversation: bool = False,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Have the model's thread do something, and if that goes well `then` go on here."""
         self._before_work()
         job = self._thread.submit(work, wake=self._wake)
         self._last_view = self._display.make_view()
-        self._running = _Running(job, self._last_view, message, work, changes_conversation)
+        self._running = _Running(job, self._last_view, message, work, changes_conversation, then)
         self._screen.invalidate()
 
     def cancel(self) -> None:
@@ -166,7 +186,8 @@ class TurnDesk:
             self._writer.say("the last reply was not thought over", "notice")
 
     def finish_now(self) -> None:
-        """End the row being written, for a chat that is left."""
+        """End the row being written, for a chat that is left; nothing waits any more."""
+        self._waiting.clear()
         if self._running is not None:
             self._running.job.cancel()
             if rows := self._running.view.finish(width=self._writer.width):
@@ -183,21 +204,43 @@ class TurnDesk:
         self._screen.invalidate()
 
     async def carry(self) -> None:
-        """Take what has happened since the last call to the screen."""
+        """Take what has happened since the last call to the screen.
+
+        Raises:
+            OSError: whoever reads the replies has gone.
+            Exception: something could not be drawn. It is left out; the turn is as it would be otherwise.
+        """
         running = self._running
         if running is None:
             return
         is_finished = running.job.is_finished  # asked before draining: nothing comes after it
-        finished = "".join(self._take(event, running.view) for event in running.job.drain())
+        draws = [partial(self._take, event, running.view) for event in running.job.drain()]
         if is_finished:
-            finished += running.view.finish(width=self._writer.width)
-        if finished:
-            self._writer.write(finished)
+            draws.append(partial(running.view.finish, width=self._writer.width))
+        try:
+            self._draw(draws)
+        finally:  # whatever cannot be drawn, the turn ends
+            if is_finished:
+                await self._end_stream()
+                self._running = None
+                self._end(running)
+
+    def _draw(self, draws: Iterable[Callable[[], str]]) -> None:
+        """Write what each returns. One that fails is left out, and its error raised once the others are written."""
+        rows: list[str] = []
+        fault: Exception | None = None
+        for draw in draws:
+            try:
+                rows.append(draw())
+            except OSError:  # a stream of ours
+                raise
+            except Exception as error:
+                fault = fault or error
+        if any(rows):
+            self._writer.write("".join(rows))
         self._screen.invalidate()
-        if is_finished:
-            await self._end_stream()
-            self._running = None
-            self._end(running)
+        if fault is not None:
+            raise fault
 
     def _take(self, event: TurnEvent, view: TurnView) -> str:
         """Return what goes above the input; the answer goes, as it is, to the other stream where there is one."""
@@ -227,21 +270,26 @@ class TurnDesk:
             if isinstance(outcome, TurnResult):
                 self._finish_turn(outcome, running.message)
             else:
-                self._writer.show(outcome)
-                if running.changes_conversation:
-                    self.conversation_changed()
+                self._finish_work(outcome, running)
         if not is_asking:
             self.go_on()
 
     def go_on(self) -> None:
-        """Send the next message that waits."""
-        if self._running is not None:
-            return
-        if self._waiting:
-            message = self._waiting.popleft()
-            self.send(message.text, shown=message.shown)
-        else:
+        """Take what waits, up to what runs again."""
+        while self._running is None and self._waiting:
+            self._waiting.popleft().take()
+        if self._running is None:
             self._when_idle()
+
+    def _finish_work(self, outcome: RenderableType | None, running: _Running) -> None:
+        if outcome is not None:
+            self._writer.show(outcome)
+        if running.changes_conversation:
+            self.conversation_changed()
+        try:
+            running.then()
+        except Exception as error:  # what was done is done all the same
+            self._writer.show_error(error)
 
     def _finish_turn(self, result: TurnResult, message: str) -> None:
         self.totals.add(result)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from turbospark_chat.chat.turn_result import NotKept, ReplyText, TurnEvent
+from turbospark_chat.chat.turn_result import NotKept, ReplyText, StoredApart, TurnEvent
 from turbospark_chat.engine.progress import Prefill
 from turbospark_chat.terminal.ansi import Painter
 from turbospark_chat.terminal.harmless import harmless
@@ -58,7 +58,7 @@ class TurnView:
             return ""
         if isinstance(event, ReplyText):
             return self._take_text(event, width=width, height=height)
-        style = "bar.warn" if isinstance(event, NotKept) else "notice"
+        style = "bar.warn" if isinstance(event, NotKept | StoredApart) else "notice"
         return self.finish(width=width) + self._painter.style(harmless(str(event)), style) + "\n"
 
     def finish(self, *, width: int) -> str:

@@ -14,6 +14,7 @@ from turbospark_chat.terminal.interface_options import Editing, Thinking
 
 Outcome = TurnResult | RenderableType
 Work = Callable[[CancelFlag, TurnEventSink], Outcome]
+Change = Callable[[CancelFlag], None]
 
 
 class Models(Protocol):
@@ -84,6 +85,9 @@ class CommandContext(Protocol):
         `message` is what goes back to the input if nothing comes of it. Work that is no turn says whether it
         `changes_conversation`.
         """
+
+    def start_change(self, change: Change, *, then: Callable[[], None] = lambda: None) -> None:
+        """Have the model's thread change the conversation; `then` is called once it has, where commands are run."""
 
     def attach(self, name: str, text: str) -> None:
         """Put a text into the next message, by a label where there is a screen."""

@@ -2,13 +2,14 @@
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from turbospark_chat.chat.chat_session import ChatSession
 from turbospark_chat.chat.context_use import KEEP, Keep
 from turbospark_chat.chat.counted import counted
 from turbospark_chat.chat.options import ChatOptions, find_option
 from turbospark_chat.chat.text_match import in_one_line
+from turbospark_chat.engine.raw_completion import CancelFlag
 from turbospark_chat.errors import UsageError
 from turbospark_chat.terminal.commands.answer import say, show_rows
 from turbospark_chat.terminal.commands.command import command
@@ -24,7 +25,7 @@ def clear(context: CommandContext, argument: str) -> None:
     """Begin a new conversation; the system prompt and the settings stay."""
     n_turns = len(context.session.conversation.turns)
     say_cost(context, f"clearing {counted(n_turns, 'turn')}", ())
-    change(context, context.session.clear)
+    _leave(context, context.session.clear)
 
 
 @command(needs_idle=True)
@@ -33,7 +34,17 @@ def new(context: CommandContext, argument: str) -> None:
     session = context.session
     n_turns = len(session.conversation.turns)
     say_cost(context, f"leaving {counted(n_turns, 'turn')}", (), system=session.first_system)
-    change(context, session.start_over)
+    _leave(context, session.start_over)
+
+
+def _leave(context: CommandContext, begin: Callable[[], None]) -> None:
+    """Have what was computed for the conversation stored, which may take seconds, and another one begun."""
+
+    def leave(cancel: CancelFlag) -> None:
+        context.archive.leave(context.session, cancel=cancel)
+        begin()
+
+    context.start_change(leave)
 
 
 @command("[TEXT]", needs_idle=True)

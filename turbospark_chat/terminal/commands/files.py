@@ -11,7 +11,7 @@ from turbospark_chat.terminal import clipboard
 from turbospark_chat.terminal.commands.answer import say
 from turbospark_chat.terminal.commands.command import command, paths
 from turbospark_chat.terminal.commands.context import CommandContext
-from turbospark_chat.terminal.commands.costs import change, say_cost
+from turbospark_chat.terminal.commands.costs import say_cost
 from turbospark_chat.terminal.commands.needs import last_reply, screen_of
 
 
@@ -61,15 +61,18 @@ def load(context: CommandContext, argument: str) -> None:
     """Go on with a stored conversation, or with one in a file that `/export` wrote."""
     if not argument:
         raise UsageError("`/load` needs what to load: `ts history` lists what is stored")
-    loaded = context.archive.read(argument)
+    session, loaded = context.session, context.archive.read(argument)
     conversation = loaded.conversation
     has_state = context.archive.has_state(loaded)
     if not has_state:
         say_cost(context, f"loading {loaded.title}", conversation.turns, system=conversation.system)
-    change(context, lambda: context.archive.open(context.session, loaded))
-    if has_state:  # only now is it known what that was good for
-        say_cost(context, f"loaded {loaded.title}", context.session.conversation.turns)
-    context.show_turns()
+
+    def show() -> None:
+        if has_state:  # only now is it known what that was good for
+            say_cost(context, f"loaded {loaded.title}", session.conversation.turns)
+        context.show_turns()
+
+    context.start_change(lambda cancel: context.archive.open(session, loaded, cancel=cancel), then=show)
 
 
 @command("FILE [--force]", completes=paths)
