@@ -157,3 +157,15 @@ def test_what_was_held_behind_all_that_was_said_is_no_miss():
     assert describe_miss(miss, n_said=7, **given) is None
     assert describe_miss(miss, n_said=8, **given) == Miss(Cause.TEMPLATE, 7, 7, "B", "A")
     assert describe_miss(None, n_said=8, **given) is None
+
+
+@pytest.mark.parametrize(
+    ("held", "prompt", "said"),
+    [
+        ("a", "b", "`b`, where `a` was held"),
+        (None, "b", "`b`, where the end was held"),
+        ("\n\n", "\r\n", r"`\r\n`, where `\n\n` was held"),
+    ],
+)
+def test_a_miss_is_one_line_whatever_the_tokens(held, prompt, said):
+    assert str(Miss(Cause.EDITED, 3, 3, held, prompt)) == f"edited: position 3 is {said}"

@@ -1,5 +1,6 @@
 """What was computed for a stored conversation is there when it is gone on with, and is not where it should not be."""
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from turbospark_chat.chat.options import ChatOptions, find_option
 from turbospark_chat.chat.receipt import Cause
 from turbospark_chat.chat.store import Store
 from turbospark_chat.chat.template import ChatTemplate
-from turbospark_chat.chat.warm_states import WarmStates
+from turbospark_chat.chat.warm_states import DEFAULT_MEGABYTES, WarmStates
 from turbospark_chat.engine.kv_prefix import KvPrefix
 from turbospark_chat.errors import ModelWarning
 from turbospark_chat.models.model_states import ModelStates
@@ -242,6 +243,18 @@ def test_a_state_that_cannot_be_used_is_one_line_and_the_same_reply(
     assert turn.raw.reused_prefix_tokens == 0
     if "template" not in more:
         assert turn.raw.token_ids == send(session, "two").raw.token_ids
+
+
+def test_what_had_to_go_for_it_is_one_line(open_chat: Open, states: WarmStates) -> None:
+    other = states.of_name("notes")
+    other.parent.mkdir()
+    other.touch()
+    os.truncate(other, DEFAULT_MEGABYTES * 10**6)  # without taking any room
+    session, archive = open_chat()
+    send(session, "one")
+    with pytest.warns(ModelWarning, match="^1 computed state of 1,024.0 MB deleted .*: notes$"):
+        archive.leave(session)
+    assert states.of_conversation(1).exists() and not other.exists()
 
 
 def test_a_state_that_cannot_be_written_is_one_line(open_chat: Open, states: WarmStates) -> None:

@@ -96,6 +96,60 @@ def test_names_and_conversations_share_the_budget(folder: Path) -> None:
     assert there(states, 1, 2) == [2] and states.of_name("2").exists()
 
 
+def test_what_had_to_go_is_told_latest_first(folder: Path) -> None:
+    states = WarmStates(folder, megabytes=8)
+    assert states.write(states.of_name("notes"), Writer()) is None
+    os.utime(states.of_name("notes"), (1, 1))
+    fill(states, *range(1, 8))
+    made_room = states.write(states.of_conversation(8), Writer(2))
+    assert made_room is not None
+    assert [(state.reference, state.n_bytes) for state in made_room.deleted] == [("1", MB), ("notes", MB)]
+    assert str(made_room) == "2 computed states of 2.0 MB deleted to keep to the budget of 8 MB: 1, notes"
+    made_room = states.write(states.of_conversation(9), Writer(8))
+    assert str(made_room).endswith("8 MB: 8, 7, 6, 5, 4, 2 more")
+
+
+def test_one_that_could_not_go_is_not_told_of(folder: Path) -> None:
+    states = WarmStates(folder, megabytes=1)
+    states.of_conversation(1).mkdir(parents=True)
+    assert states.write(states.of_conversation(2), Writer()) is None
+    assert states.of_conversation(1).exists()
+
+
+def test_those_there_are_are_listed_the_latest_used_first(folder: Path) -> None:
+    states = WarmStates(folder)
+    assert states.list() == ()
+    fill(states, 2, 1)
+    states.write(states.of_name("notes"), Writer(2))
+    (folder / "tmpa.part").write_bytes(b"half")
+    found = [(state.conversation_id, state.name, state.n_bytes) for state in states.list()]
+    assert found == [(None, "notes", 2 * MB), (1, None, MB), (2, None, MB)]
+    assert [state.used for state in states.list()[1:]] == [1001, 1000]
+
+
+@pytest.mark.parametrize("name", ["a", "2", "name-2", "name-a", "long.prompt-2_b"])
+def test_no_name_refers_to_what_is_anothers(folder: Path, name: str) -> None:
+    states = WarmStates(folder)
+    paths = [states.of_conversation(2), *map(states.of_name, {"a", "2", "name-2", name})]
+    for path in paths:
+        states.write(path, Writer())
+    references = [state.reference for state in states.list()]
+    assert len(set(references)) == len(paths)
+    (reference,) = (state.reference for state in states.list() if state.name == name)
+    assert reference == (f"name:{name}" if name.isdecimal() else name)
+    assert states.find(reference).path == states.of_name(name)
+    assert states.find("2").path == states.of_conversation(2)
+
+
+@pytest.mark.parametrize("reference", ["", "1", "../states/2", "2.state", "name-a", "/", "."])
+def test_what_is_not_in_the_folder_is_not_found(folder: Path, reference: str) -> None:
+    states = WarmStates(folder)
+    fill(states, 2)
+    states.write(states.of_name("a"), Writer())
+    with pytest.raises(StateFileError, match="`ts states` lists them"):
+        states.find(reference)
+
+
 def test_a_budget_of_nothing_writes_nothing_and_deletes_nothing(folder: Path) -> None:
     fill(WarmStates(folder), 1)
     states, writer = WarmStates(folder, megabytes=0), Writer()

@@ -243,8 +243,17 @@ def test_the_budget_holds_for_all_of_them_together(complete: Run) -> None:
     old.write_bytes(bytes(10**6))
     complete("Why?", "--state-budget", "2")
     assert old.exists()
-    complete("Why?", "--state-budget", "1", name="another")
+    said = "1 computed state of 1.0 MB deleted to keep to the budget of 1 MB: 7"
+    complete("Why?", "--state-budget", "1", name="another", problem=said)
     assert not old.exists() and state_file("name-another").exists()
+
+
+def test_quiet_says_nothing_of_what_had_to_go(complete: Run) -> None:
+    old = state_file("7")
+    old.parent.mkdir(parents=True)
+    old.write_bytes(bytes(10**6))
+    complete("Why?", "--state-budget", "1", "-q")
+    assert not old.exists()
 
 
 @pytest.mark.parametrize("name", ["../up", "/tmp/x", "", "a/b"])
@@ -285,28 +294,25 @@ def test_the_next_script_computes_its_prompt_from_where_it_differs(tiny_path: Pa
     assert second["prompt_tokens"] - second["reused_prefix_tokens"] < 40
 
 
-def test_on_a_terminal_it_says_what_was_reused_and_that_what_was_kept_differs(tiny_path: Path) -> None:
-    command = (
-        "complete",
-        "-m",
-        tiny_path,
-        "--prefix-cache",
-        "sky",
-        "--max-tokens",
-        "3",
-        "--temperature",
-        "0",
-    )
-    said = []
-    for prompt in ("Why is it blue?", "Why is it blue?", "Why is it so? No, it is not"):
-        with Terminal(*command, prompt) as terminal:
+@pytest.mark.parametrize("flags", [(), ("--raw",)], ids=["chat template", "raw"])
+def test_on_a_terminal_it_says_what_was_reused_and_where_what_was_kept_differs(
+    tiny_path: Path, flags: tuple[str, ...]
+) -> None:
+    greedy = ("--max-tokens", "3", "--temperature", "0", *LETTERS)
+    command = ("complete", "-m", tiny_path, "--prefix-cache", "sky", *greedy, *flags)
+
+    def last_line(*arguments: str) -> str:
+        with Terminal(*command, *arguments) as terminal:
             assert terminal.wait_for_end() == 0
-            said.append(terminal.picture.text.split("\n")[-1])
+            return terminal.picture.text.split("\n")[-1]
+
+    said = map(last_line, ("Why is it blue?", "Why is it blue?", "Why is it so? No, it is not"))
     first, again, other = (re.fullmatch(r"reused (\d+) of (\d+) prompt tokens(.*)", line) for line in said)
     assert first and again and other
     assert (first[1], first[3], int(again[1]), again[3]) == ("0", "", int(again[2]) - 1, "")
     assert 0 < int(other[1]) < int(again[1])
-    assert re.fullmatch(r"; the \d+ that were kept go on differently from there", other[3])
+    assert other[3] == f"; edited: position {other[1]} is `s`, where `b` was held"
+    assert "reused" not in last_line("-q", "Why not?")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

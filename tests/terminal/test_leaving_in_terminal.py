@@ -23,7 +23,7 @@ from turbospark_chat.models.state_file import StoredState, write_state
 from turbospark_chat.settings import Locations
 
 FLAGS = (*LETTERS, "--max-tokens", "6")
-STOPPED = "warning: what was computed for this conversation is not kept:"
+STOPPED = "warning: what was computed for conversation 1 is not kept:"
 LENGTH = 2**42  # takes hours
 
 

@@ -573,6 +573,22 @@ def test_what_waits_can_be_taken_back(open_chat, leaving):
         assert chat.messages == []
 
 
+def test_of_what_waited_messages_come_back_and_commands_do_not_become_one(open_chat, leaving, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("boom")
+
+    with open_chat("a") as chat:
+        chat.say("one")
+        monkeypatch.setattr(chat.session, "clear", fail)
+        leave_by(chat, "/clear")
+        chat.type("/undo" + ENTER + "two" + ENTER + "/nope" + ENTER + "three" + ENTER)
+        chat.wait_for("working · 4 queued")
+        leaving.may_end.set()
+        chat.wait_for("not done any more: /undo, /nope")
+        chat.wait_for(lambda: chat.input == "two\nthree")
+        assert chat.messages == [("one", "a")]
+
+
 @pytest.mark.parametrize("line", ["/undo", "/nope"])
 def test_a_line_that_is_refused_once_it_is_taken_does_not_hold_up_the_next(open_chat, leaving, line):
     with open_chat("a", "b") as chat:

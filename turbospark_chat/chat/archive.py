@@ -171,7 +171,7 @@ class ConversationArchive:
             if made_room := self._states.write(path, partial(session.save_state, cancel=cancel)):
                 _warn(str(made_room))
         except StateFileError as error:
-            _warn(f"what was computed for this conversation is not kept: {error}")
+            _warn(f"what was computed for conversation {number} is not kept: {error}")
 
     def save(self, session: ChatSession, name: str | None) -> int:
         """Store the conversation, also where turns are not stored as they end; return its id.

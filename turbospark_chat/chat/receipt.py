@@ -42,8 +42,13 @@ class Miss:
         """Say it as one line."""
         if self.cause in (Cause.SLOT_EVICTED, Cause.TAINTED, Cause.REFUSED):
             return f"{self.cause}: computed anew from position {self.position}"
-        held = "the end" if self.held is None else f"`{self.held}`"
-        return f"{self.cause}: position {self.differs_at} is `{self.prompt}`, where {held} was held"
+        held = "the end" if self.held is None else _quoted(self.held)
+        return f"{self.cause}: position {self.differs_at} is {_quoted(self.prompt)}, where {held} was held"
+
+
+def _quoted(token: str) -> str:
+    """Return a token between backticks; many are ends of lines."""
+    return "`" + token.replace("\r", "\\r").replace("\n", "\\n") + "`"
 
 
 def describe_miss(

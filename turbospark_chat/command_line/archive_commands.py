@@ -6,22 +6,19 @@ Part of the composition root, and light: no model and no screen is loaded to rea
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Final
 
 from turbospark_chat.chat.counted import counted
 from turbospark_chat.chat.store import Store
-from turbospark_chat.chat.stored_conversation import ConversationSummary, SearchHit
+from turbospark_chat.chat.stored_conversation import ConversationSummary
 from turbospark_chat.chat.transcript import Transcript
 from turbospark_chat.chat.transcript_file import render_transcript, write_text_file, write_transcript
 from turbospark_chat.chat.warm_states import WarmStates
+from turbospark_chat.command_line.listed import local_minute, print_objects, print_rows
 from turbospark_chat.errors import UsageError
 from turbospark_chat.settings import Locations
-from turbospark_chat.terminal.harmless import harmless, json_line
-
-_MINUTES: Final = "%Y-%m-%d %H:%M"
+from turbospark_chat.terminal.harmless import harmless
 
 
 def run_history(*, is_json: bool, delete: str | None) -> int:
@@ -39,12 +36,12 @@ def run_history(*, is_json: bool, delete: str | None) -> int:
     with _opened() as store:
         found = store.list()
     if is_json:
-        return _print_json(found)
-    return _print_rows(
+        return print_objects(found)
+    return print_rows(
         [
             (
                 str(one.id),
-                _local(one.used),
+                local_minute(one.used),
                 counted(one.n_turns, "turn"),
                 one.model or "–",
                 one.name or "",
@@ -61,9 +58,9 @@ def run_search(text: str, *, is_json: bool) -> int:
     with _opened() as store:
         hits = store.search(text)
     if is_json:
-        return _print_json(hits)
-    rows = [(hit.reference, _local(hit.time), hit.role, hit.snippet) for hit in hits]
-    return _print_rows(rows, otherwise=f"nothing stored contains {text!r}")
+        return print_objects(hits)
+    rows = [(hit.reference, local_minute(hit.time), hit.role, hit.snippet) for hit in hits]
+    return print_rows(rows, otherwise=f"nothing stored contains {text!r}")
 
 
 def run_export(reference: str, file: Path | None, *, form: str | None, is_forced: bool) -> int:
@@ -87,44 +84,17 @@ def run_export(reference: str, file: Path | None, *, form: str | None, is_forced
     return 0
 
 
-def recent_conversations(limit: int) -> list[tuple[str, str]]:
-    """Return the conversations used last, number and title, without making a database where there is none.
+def known_conversations(limit: int | None = None) -> Sequence[ConversationSummary]:
+    """Return the conversations used last, without making a database where there is none.
 
     Raises:
         StoreError: it cannot be read.
     """
     if not Locations.of_user().conversations.exists():
-        return []
+        return ()
     with _opened() as store:
-        return [(str(one.id), harmless(one.title)) for one in store.list(limit)]
+        return store.list(limit)
 
 
 def _opened() -> "closing[Store]":
     return closing(Store.open(Locations.of_user().conversations))
-
-
-def _print_json(values: Sequence[ConversationSummary | SearchHit]) -> int:
-    """Print an object a line; times are of this place, with its difference from UTC."""
-    for value in values:
-        times = {
-            name: datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
-            for name in ("created", "used", "time")
-            if (seconds := getattr(value, name, None)) is not None
-        }
-        print(json_line({**asdict(value), **times}))
-    return 0
-
-
-def _print_rows(rows: Sequence[tuple[str, ...]], *, otherwise: str) -> int:
-    """Print a table, or, where it would be empty, why on stderr."""
-    from turbospark_chat.terminal.listing import print_table
-
-    if rows:
-        print_table(rows, is_cut=True)
-    else:
-        print(harmless(otherwise), file=sys.stderr)
-    return 0
-
-
-def _local(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).strftime(_MINUTES)

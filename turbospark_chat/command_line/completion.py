@@ -48,9 +48,22 @@ def complete_form(incomplete: str) -> list[Offer]:
 
 def complete_conversation(incomplete: str) -> list[Offer]:
     """Offer the stored conversations that were used last."""
-    from turbospark_chat.command_line.archive_commands import recent_conversations
+    from turbospark_chat.command_line.archive_commands import known_conversations
+    from turbospark_chat.terminal.harmless import harmless
 
     try:
-        return [("last", "the one used last"), *recent_conversations(N_CONVERSATIONS)]
+        known = known_conversations(N_CONVERSATIONS)
     except TurboSparkError:
         return []
+    return [("last", "the one used last"), *((str(one.id), harmless(one.title)) for one in known)]
+
+
+def complete_state(incomplete: str) -> list[Offer]:
+    """Offer the computed states on disk."""
+    from turbospark_chat.chat.warm_states import WarmStates
+    from turbospark_chat.settings import Locations
+
+    return [
+        (state.reference, f"{state.n_bytes / 1e6:,.1f} MB")
+        for state in WarmStates(Locations.of_user().states).list()
+    ]

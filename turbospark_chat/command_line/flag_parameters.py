@@ -1,4 +1,4 @@
-"""Flags as typer has them: parameters of a command, values that may be left out, and what a shell completes.
+"""Parameters of commands as typer has them: flags, values that may be left out, and what a shell completes.
 
 With `cli` and `subcommands` the only place that knows typer.
 """
@@ -10,10 +10,32 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from turbospark_chat.command_line.completion import completer_of
+from turbospark_chat.command_line.completion import complete_conversation, complete_model, completer_of
 from turbospark_chat.config.flags import FLAGS, Flag, flags_of
 
 R = TypeVar("R")
+
+NameArg = Annotated[str, typer.Argument(metavar="NAME", help="A name that `ts models` lists.")]
+ModelArg = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A catalogue name or the path of a GGUF file.",
+        autocompletion=complete_model,
+    ),
+]
+IdArg = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="A number that `ts history` lists, or last.", autocompletion=complete_conversation
+    ),
+]
+JsonArg = Annotated[bool, typer.Option("--json", help="Print JSON objects, one a line.")]
+DebugArg = Annotated[bool, typer.Option("--debug", help="Show a traceback where something goes wrong.")]
+ThreadsArg = Annotated[
+    str | None,
+    typer.Option("--threads", metavar="N", help="Threads to compute with; one for each core, if not given."),
+]
 
 _TOP_LEVEL_OPTIONS: Final = ("-h", "--help", "--version", "--install-completion", "--show-completion")
 _VALUED: Final = {spelling: flag for flag in FLAGS if flag.metavar for spelling in flag.spellings}

@@ -157,7 +157,7 @@ def run_complete(flags: FlagValues, prompt: str) -> int:
         if thread.has_ended:
             prefix.keep(session)
         if sys.stderr.isatty():
-            streams.note(prefix.summary)
+            streams.note(prefix.summary(session))
 
 
 def _answers(session: ChatSession, text: str, n_answers: int, *, is_raw: bool) -> Iterator[Generate]:

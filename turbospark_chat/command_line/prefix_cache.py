@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from turbospark_chat.chat.chat_session import ChatSession
+from turbospark_chat.chat.receipt import describe_miss
 from turbospark_chat.chat.turn_result import TurnEventSink
 from turbospark_chat.chat.warm_states import WarmStates
 from turbospark_chat.engine.completion import RawDecodeResult, StopReason
@@ -56,16 +57,20 @@ class PrefixCache:
             except StateFileError as error:
                 _warn(f"what was computed is not kept: {error}")
 
-    @property
-    def summary(self) -> str:
-        """What the first answer reused of what was kept, as a line for people; empty where nothing was to be."""
+    def summary(self, session: ChatSession) -> str:
+        """Say in a line what the first answer reused, and why no more was; nothing where nothing was to be."""
         raw = self._first
         if raw is None or self._path is None:
             return ""
+        miss = describe_miss(
+            raw.miss,
+            n_said=self._n_taken_up,
+            is_window_moved=False,
+            is_same_conversation=False,
+            spell=session.model.spell,
+        )
         reused = f"reused {raw.reused_prefix_tokens} of {raw.prompt_tokens} prompt tokens"
-        if raw.reused_prefix_tokens < min(self._n_taken_up, raw.prompt_tokens - 1):
-            return f"{reused}; the {self._n_taken_up} that were kept go on differently from there\n"
-        return f"{reused}\n"
+        return f"{reused}\n" if miss is None else f"{reused}; {miss}\n"
 
     def _note(self, generate: Generate, cancel: CancelFlag, on_event: TurnEventSink) -> Any:
         result = generate(cancel, on_event)

@@ -7,8 +7,23 @@ from typing import Annotated, Any
 import typer
 
 from turbospark_chat import __version__
-from turbospark_chat.command_line.completion import complete_conversation, complete_form, complete_model
-from turbospark_chat.command_line.flag_parameters import ChatByDefault, OptionalValues, takes_flags
+from turbospark_chat.command_line.completion import (
+    complete_conversation,
+    complete_form,
+    complete_model,
+    complete_state,
+)
+from turbospark_chat.command_line.flag_parameters import (
+    ChatByDefault,
+    DebugArg,
+    IdArg,
+    JsonArg,
+    ModelArg,
+    NameArg,
+    OptionalValues,
+    ThreadsArg,
+    takes_flags,
+)
 from turbospark_chat.config.config_file import read_user_config
 from turbospark_chat.config.flag_values import FlagValues
 from turbospark_chat.errors import UsageError
@@ -93,31 +108,6 @@ def _settle(command: str, typed: Typed) -> FlagValues:
         raise UsageError("`--stream` is about the objects of `--json`; give both or neither")
     set_blas_threads(flags.read("threads", read_threads))
     return flags
-
-
-NameArg = Annotated[str, typer.Argument(metavar="NAME", help="A name that `ts models` lists.")]
-ModelArg = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A catalogue name or the path of a GGUF file.",
-        autocompletion=complete_model,
-    ),
-]
-IdArg = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID", help="A number that `ts history` lists, or last.", autocompletion=complete_conversation
-    ),
-]
-JsonArg = Annotated[bool, typer.Option("--json", help="Print JSON objects, one a line.")]
-DebugArg = Annotated[bool, typer.Option("--debug", help="Show a traceback where something goes wrong.")]
-
-
-ThreadsArg = Annotated[
-    str | None,
-    typer.Option("--threads", metavar="N", help="Threads to compute with; one for each core, if not given."),
-]
 
 
 @app.command()
@@ -298,5 +288,45 @@ def export(
         from turbospark_chat.command_line.archive_commands import run_export
 
         return run_export(reference, file, form=form, is_forced=is_forced)
+
+    return action
+
+
+states_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+app.add_typer(states_app, name="states")
+
+
+@states_app.callback()
+def states(is_json: JsonArg = False, debug: DebugArg = False) -> Action:
+    """List the computed states on disk, those used last first, or delete some."""
+
+    def action() -> int:
+        from turbospark_chat.command_line.state_commands import run_states
+
+        return run_states(is_json=is_json)
+
+    return action
+
+
+@states_app.command("delete")
+def delete_states(
+    references: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME|ID]...",
+            help="States that `ts states` lists.",
+            show_default=False,
+            autocompletion=complete_state,
+        ),
+    ] = None,
+    is_all: Annotated[bool, typer.Option("--all", help="Delete all there are.")] = False,
+    debug: DebugArg = False,
+) -> Action:
+    """Delete computed states; what is missed of them is computed again."""
+
+    def action() -> int:
+        from turbospark_chat.command_line.state_commands import run_delete_states
+
+        return run_delete_states(references or (), is_all=is_all)
 
     return action

@@ -148,7 +148,8 @@ class Repl:
             self._take_answer(self._question, text)
         elif self._desk.is_changing:  # what comes is meant for what the conversation will be
             take = partial(self._take, text, shown=shown, is_pasted=is_pasted)
-            self._desk.put_off(text, shown=shown, take=take)
+            is_command = not is_pasted and _is_command(text)
+            self._desk.put_off(text, shown=shown, take=take, is_command=is_command)
         else:
             self._take(text, shown=shown, is_pasted=is_pasted)
             self._desk.go_on()
@@ -335,3 +336,11 @@ class Repl:
             vi_mode=self._screen.vi_mode,
         )
         return self._bar.draw(status, width)
+
+
+def _is_command(text: str) -> bool:
+    """Whether a line is, or looks like, a command."""
+    try:
+        return parse_command(text) is not None
+    except UsageError:
+        return True

@@ -32,19 +32,11 @@ from turbospark_chat.terminal.screen_writer import ScreenWriter
 from turbospark_chat.terminal.status_bar import Activity, prefill_text
 from turbospark_chat.terminal.totals import Totals
 from turbospark_chat.terminal.turn_view import TurnView
+from turbospark_chat.terminal.waiting_line import WaitingLine
 
 # Of a block that is still written; a taller one goes up in parts. No more than a third of the screen either: where that
 # gets half as wide or high, the terminal itself sends the rows which no longer fit into the scrollback.
 MOST_LIVE_ROWS: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A line that was typed, how it is shown, and what takes it once it is its turn."""
-
-    text: str
-    shown: str
-    take: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +79,7 @@ class TurnDesk:
         self._before_work, self._when_idle, self._when_given_back = before_work, when_idle, when_given_back
         self._has_bar = has_bar
         self._running: _Running | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[WaitingLine] = deque()
         self._last_view: TurnView | None = None
         self._live_rows = MOST_LIVE_ROWS
         self.totals = Totals()
@@ -142,9 +134,9 @@ class TurnDesk:
         session = self._session
         self.start(lambda cancel, sink: session.send(message, cancel=cancel, on_event=sink), message=message)
 
-    def put_off(self, text: str, *, shown: str, take: Callable[[], None]) -> None:
+    def put_off(self, text: str, *, shown: str, take: Callable[[], None], is_command: bool = False) -> None:
         """Keep what was typed until what runs has ended, and have it taken then."""
-        self._waiting.append(_Waiting(text, shown, take))
+        self._waiting.append(WaitingLine(text, shown, take, is_command))
         self._screen.invalidate()
 
     def start(
@@ -265,6 +257,8 @@ class TurnDesk:
             is_asking = self._overflow(error, running)
         except Exception as error:  # whatever it was, the chat and the message survive it
             self._writer.show_error(error)
+            if running.changes_conversation:  # perhaps in part
+                self.conversation_changed()
             self.give_back(running.message)
         else:
             if isinstance(outcome, TurnResult):
@@ -309,9 +303,16 @@ class TurnDesk:
             say("[empty reply]", "notice")
 
     def give_back(self, message: str) -> None:
-        """Put a message nothing came of, and those that wait behind it, before what is typed now."""
-        texts = [text for text in (message, *(waiting.text for waiting in self._waiting)) if text]
+        """Put a message nothing came of, and those that wait behind it, before what is typed now.
+
+        Commands among them are given up: in one input with messages they would be text for the model.
+        """
+        messages = [waiting.text for waiting in self._waiting if not waiting.is_command]
+        commands = [waiting.shown.strip() for waiting in self._waiting if waiting.is_command]
+        texts = [text for text in (message, *messages) if text]
         self._waiting.clear()
+        if commands:
+            self._writer.say(f"not done any more: {', '.join(commands)}", "notice")
         if texts:
             self._screen.put_before("\n".join(texts))
             self._when_given_back()
