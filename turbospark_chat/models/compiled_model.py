@@ -75,7 +75,7 @@ class CompiledModel:
 
     @property
     def n_guesses(self) -> int:
-        """Three where four tokens take less than twice as long as one; with fewer registers they do not."""
+        """Three where four tokens take at most twice as long as one; with fewer registers they take longer."""
         return self._runner.n_few // 2 - 1 if self._runner.n_few == FEW else 0
 
     def make_state(self) -> PackedKvCache:
