@@ -11,6 +11,7 @@ from typing import Protocol
 
 from turbospark_chat.errors import KernelsUnavailableError
 from turbospark_chat.models.kernel_compiler import OnCompile, compile_apart
+from turbospark_chat.models.kernel_folders import note_use
 from turbospark_chat.models.sealed_file import digest_of, read_sealed, write_sealed
 
 
@@ -39,8 +40,8 @@ class LoadedKernels:
 class KernelLibrary:
     """Finds kernels by name in a folder, and compiles those that are not there yet.
 
-    A folder holds machine code for several processors and versions apart. Where it cannot be written, everything
-    still runs, and is compiled again the next time.
+    A folder holds machine code for several processors and versions apart, until it lies unused. Where it cannot be
+    written, everything still runs, and is compiled again the next time.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class KernelLibrary:
             KernelsUnavailableError: the libraries for it do not run here.
         """
         folder = self._folder / _digest(_describe_machine())
+        note_use(folder)  # before it is read, so that no other run removes it meanwhile
         wanted = list(dict.fromkeys(names))
         files = {name: read_sealed(path_of(folder, name)) for name in wanted}
         missing = _missing(files)

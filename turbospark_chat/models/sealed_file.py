@@ -16,7 +16,7 @@ _DIGEST_BYTES = 32
 def read_sealed(path: Path) -> bytes | None:
     """Return what was stored, None where it is missing, damaged or somebody else's."""
     try:
-        if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
+        if not is_own(path.stat()):
             return None
         content = path.read_bytes()
     except OSError:
@@ -40,6 +40,11 @@ def write_sealed(path: Path, content: bytes) -> bool:
     except OSError:
         return False
     return True
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Whether a file or folder is this user's, as far as the platform tells."""
+    return not hasattr(os, "getuid") or status.st_uid == os.getuid()
 
 
 def _seal(path: Path, content: bytes) -> bytes:
