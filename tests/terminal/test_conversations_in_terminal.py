@@ -297,8 +297,8 @@ def test_without_saving_nothing_of_a_chat_is_left(tiny_path: Path, isolated_home
         chat.say("/search one")  # looks, and stores nothing
         chat.wait_for(lambda seen: "nothing stored contains" in seen.text)
         chat.type(UP)
-        while chat.watch(1.0).input == "":  # the history is read in the background: the first may come too soon
-            chat.type(UP)
+        while chat.watch(1.0).input == "":
+            chat.type(UP)  # the history is read in the background: the first may have come too soon
         chat.wait_for(lambda seen: seen.input == "/search one")  # it is known as long as the chat lasts
         chat.type(CTRL_C)
         leave(chat)
