@@ -175,7 +175,9 @@ def test_a_thought_that_is_stopped_can_be_gone_on_with_and_harms_no_later_turn(t
         (stopped,) = stored_turns()
         assert (stopped.reply.content, stopped.reply.complete) == ("", False)
         chat.say("/continue")
-        chat.wait_for(lambda seen: not seen.is_idle and UNDER_WAY.search(seen.text))
+        chat.wait_for(
+            lambda seen: "> /continue" in seen.rows and not seen.is_idle and UNDER_WAY.search(seen.text)
+        )
         chat.type(CTRL_G)
         chat.wait_for(lambda seen: re.fullmatch("[a-h]+", rows_below(seen, "/continue")[-1]))
         chat.type(CTRL_C)
