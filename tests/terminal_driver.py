@@ -106,8 +106,14 @@ class Picture:
 
     @property
     def _input_start(self) -> int:
-        """The row of the prompt, or the first one where that has scrolled away within a long input."""
+        """The row of the prompt, or the first one where that has scrolled away within a long input.
+
+        Without a bar there is no input either: it is taken away for a moment whenever something is written above it,
+        and the last message must not pass for the prompt then.
+        """
         start = self._bar_start
+        if start == len(self.rows):
+            return start
         while start > 0 and (not self.rows[start - 1] or self.rows[start - 1].startswith(("  ", ">"))):
             start -= 1
             if self.rows[start].startswith(">"):
@@ -196,7 +202,11 @@ class Terminal:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._child.close(force=True)
+        if self._child.isalive():
+            # Closing alone would ask it to end, and look a tenth of a second later.
+            self._child.kill(signal.SIGKILL)
+            self._child.wait()
+        self._child.close()
 
     @property
     def pid(self) -> int:

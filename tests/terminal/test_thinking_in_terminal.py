@@ -68,7 +68,7 @@ def complete(path: Path, *flags: str) -> dict[str, Any]:
 
 def rows_below(seen: Picture, message: str) -> list[str]:
     """Return the rows of the turn that answers a message."""
-    rows = seen.text.split("\n")
+    rows = seen.transcript.split("\n")
     return [row for row in rows[rows.index(f"> {message}") + 1 :] if row]
 
 
