@@ -1,28 +1,38 @@
 """Fixtures for every test: no real home folder is touched; real models are fetched once, as a user would."""
 
+import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tiny_model import write_tiny_model
 
-from turbospark_chat import cli
-from turbospark_chat.config.flags import SETTINGS
-from turbospark_chat.models.catalog import CATALOG
-from turbospark_chat.models.download import pull
-from turbospark_chat.models.kernel_library import KernelLibrary
-from turbospark_chat.models.loader import Arithmetic
-from turbospark_chat.settings import (
+from turbospark_chat.threads import BLAS_VARIABLES, set_blas_threads
+
+set_blas_threads(1)  # before anything imports numpy; two that share a busy core are ten times slower than one
+
+from tiny_model import write_tiny_model  # noqa: E402
+
+from turbospark_chat import cli  # noqa: E402
+from turbospark_chat.config.flags import SETTINGS  # noqa: E402
+from turbospark_chat.models.catalog import CATALOG  # noqa: E402
+from turbospark_chat.models.download import pull  # noqa: E402
+from turbospark_chat.models.kernel_library import KernelLibrary  # noqa: E402
+from turbospark_chat.models.loader import Arithmetic  # noqa: E402
+from turbospark_chat.settings import (  # noqa: E402
     CACHE_DIR_VARIABLE,
     CONFIG_VARIABLE,
     DATA_DIR_VARIABLE,
     MODELS_DIR_VARIABLE,
     Locations,
 )
-from turbospark_chat.threads import BLAS_VARIABLES, physical_cores, set_blas_threads
 
-set_blas_threads(max(1, physical_cores() - 1))  # before any test imports numpy
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what was collected: a lot, and it lives to the end of the run."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -51,12 +61,23 @@ def cache_folder(user_locations: Locations, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_caches(
+    user_locations: Locations, cache_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Let whatever is started, also for a whole module, find the models and what was compiled: kernels and bytecode."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MODELS_DIR_VARIABLE, str(user_locations.models))
+        patch.setenv(CACHE_DIR_VARIABLE, str(cache_folder))
+        if sys.dont_write_bytecode:  # not beside the sources
+            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+            patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def isolated_home(
-    user_locations: Locations,
-    cache_folder: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
+    shared_caches: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Give each test an empty home folder, but the shared models and compiled kernels."""
     home = tmp_path_factory.mktemp("home")
@@ -65,8 +86,6 @@ def isolated_home(
         monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", str(home / kind))
     for name in (CONFIG_VARIABLE, DATA_DIR_VARIABLE, *(flag.variable for flag in SETTINGS.values())):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(MODELS_DIR_VARIABLE, str(user_locations.models))
-    monkeypatch.setenv(CACHE_DIR_VARIABLE, str(cache_folder))
     for name in BLAS_VARIABLES:
         monkeypatch.setenv(name, os.environ[name])  # a test that changes it changes it for itself
     return home

@@ -27,7 +27,7 @@ from turbospark_chat.chat.store import Store
 from turbospark_chat.command_line.flag_parameters import with_implied_values
 from turbospark_chat.config.flags import FLAGS, SETTINGS, flags_of
 from turbospark_chat.errors import DownloadError
-from turbospark_chat.models import sealed_file
+from turbospark_chat.models import retention, sealed_file
 from turbospark_chat.models.catalog import CATALOG
 from turbospark_chat.models.loader import Arithmetic, load_model
 from turbospark_chat.settings import (
@@ -393,8 +393,8 @@ def test_max_tokens_ends_the_reply_and_is_named_as_the_reason(complete: Run, lim
 
 
 def test_without_max_tokens_a_reply_runs_to_the_end_of_the_context(complete: Run) -> None:  # T69
-    turn = complete("--logit-bias", LETTERS, "--max-tokens", "none", "--ctx", "900").turns[0]
-    assert (turn["prompt_tokens"] + turn["new_tokens"], turn["reason"]) == (900, "max_tokens")
+    turn = complete("--logit-bias", LETTERS, "--max-tokens", "none", "--ctx", "300").turns[0]
+    assert (turn["prompt_tokens"] + turn["new_tokens"], turn["reason"]) == (300, "max_tokens")
 
 
 @effect_of("stop")
@@ -685,14 +685,16 @@ def test_slots_keep_the_branches_that_are_left(ts: Run, tiny_path: Path, n_slots
 
 
 @effect_of("window_slack")
-def test_window_slack_is_how_far_a_window_goes_back(ts: Run, tmp_path: Path) -> None:  # T51
+def test_window_slack_is_how_far_a_window_goes_back(
+    ts: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # T51
+    monkeypatch.setattr(retention, "GROWTH_STEP", 1)  # or many more rows are kept beside the slack
     model = write_tiny_model(
         tmp_path / "windowed.gguf", llama__attention__sliding_window=8, context_length=4096
     )
     reused, causes = {}, {}
     for slack in ("1", "900"):
-        # More tokens than are kept beside the slack anyway, since rows are dropped many at a time.
-        flags = ("--json", "--max-tokens", "700", "--logit-bias", LETTERS, "--window-slack", slack)
+        flags = ("--json", "--max-tokens", "50", "--logit-bias", LETTERS, "--window-slack", slack)
         outcome = ts("chat", "-m", model, *flags, stdin=b"hello\nthen\n/retry\n")
         turns = [event for event in outcome.turns if event["event"] == "turn"]
         reused[slack] = [turn["reused_prefix_tokens"] for turn in turns]
@@ -1213,24 +1215,6 @@ def test_an_arithmetic_that_does_not_exist_is_one_line_and_exit_code_2(
 COMPILING = "compiling for this processor, once: "
 
 
-def test_only_the_very_first_run_compiles_and_a_terminal_sees_how_far_it_is(
-    kernels_path: Path, tmp_path: Path
-) -> None:
-    env = environment(**{CACHE_DIR_VARIABLE: str(tmp_path / "cache")})
-    arguments = ("complete", "-m", kernels_path, *GREEDY, "--logit-bias", LETTERS, "--max-tokens", "9", "hi")
-    shown = []
-    for is_first in (True, False):
-        with Terminal(*arguments, env=env) as terminal:
-            assert terminal.wait_for_end() == 0
-            counts = re.findall(f"{COMPILING}(\\d+) of (\\d+)", terminal.written.decode())
-            n_kernels = len(counts)
-            assert counts == [(str(nth), str(n_kernels)) for nth in range(1, n_kernels + 1)]
-            assert (n_kernels > 0) is is_first
-            shown.append(terminal.picture.text)
-    assert shown[0] == shown[1]  # nothing of the line is left
-    assert "compiling" not in shown[0] and "[reached the limit of 9 tokens" in shown[0]
-
-
 @pytest.fixture
 def lacking_one(kernels_path: Path, compiled: Arithmetic, user_locations: Locations, tmp_path: Path) -> Path:
     """Return a cache that has every kernel but one."""
@@ -1239,6 +1223,25 @@ def lacking_one(kernels_path: Path, compiled: Arithmetic, user_locations: Locati
     for path in kernels.glob("*/swiglu.o"):
         path.unlink()
     return tmp_path / "cache"
+
+
+def test_only_the_first_run_compiles_and_a_terminal_sees_how_far_it_is(
+    kernels_path: Path, lacking_one: Path
+) -> None:
+    for name in ("add", "last"):
+        for path in lacking_one.glob(f"kernels/*/{name}.o"):
+            path.unlink()
+    env = environment(**{CACHE_DIR_VARIABLE: str(lacking_one)})
+    arguments = ("complete", "-m", kernels_path, *GREEDY, "--logit-bias", LETTERS, "--max-tokens", "9", "hi")
+    shown = []
+    for n_kernels in (3, 0):
+        with Terminal(*arguments, env=env) as terminal:
+            assert terminal.wait_for_end() == 0
+            counts = re.findall(f"{COMPILING}(\\d+) of (\\d+)", terminal.written.decode())
+            assert counts == [(str(nth), str(n_kernels)) for nth in range(1, n_kernels + 1)]
+            shown.append(terminal.picture.text)
+    assert shown[0] == shown[1]  # nothing of the line is left
+    assert "compiling" not in shown[0] and "[reached the limit of 9 tokens" in shown[0]
 
 
 def test_a_file_or_a_user_who_wants_quiet_gets_no_line(kernels_path: Path, lacking_one: Path) -> None:

@@ -22,7 +22,7 @@ def lines() -> list[str]:
         line
         for number in range(N_TURNS // TURNS_A_CONVERSATION)
         for line in (
-            *(f"message {turn} of {number}, with words in it " * 4 for turn in range(TURNS_A_CONVERSATION)),
+            *(f"message {turn} of {number}, with words in it" for turn in range(TURNS_A_CONVERSATION)),
             "/clear",
         )
     ]

@@ -110,16 +110,24 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Sayer:
     return sayer(tmp_path_factory.mktemp("writer"), [*lines, "the end\n\n", "so much for that\n\n"])
 
 
+LONG = ("--max-tokens", "600")
+
+
+@pytest.fixture(scope="module")
+def lines(writer: Sayer) -> list[str]:
+    """More than 500 lines of it."""
+    lines = writer.says(*LONG).split("\n")
+    assert len(lines) > 500
+    return lines
+
+
 @pytest.mark.parametrize("looks", ["--markdown", "--no-markdown"])
 @pytest.mark.parametrize("when", ["while it streams", "afterwards"])
 def test_500_lines_are_in_the_scrollback_once_and_in_order_after_ten_resizes(
-    writer: Sayer, looks: str, when: str
+    writer: Sayer, lines: list[str], looks: str, when: str
 ) -> None:  # T31, T34, T35
-    length = ("--max-tokens", "600")
-    lines = writer.says(*length).split("\n")
-    assert len(lines) > 500
     rate = ("--max-tokens-per-sec", "250") if when == "while it streams" else ()
-    with open_chat(writer.path, *writer.flags, *length, *rate, looks, columns=80) as chat:
+    with open_chat(writer.path, *writer.flags, *LONG, *rate, looks, columns=80) as chat:
         chat.begin("hi")
         if when == "afterwards":
             chat.wait_for(lambda seen: seen.is_idle)
@@ -139,11 +147,11 @@ def test_500_lines_are_in_the_scrollback_once_and_in_order_after_ten_resizes(
 def test_what_is_written_grows_with_the_reply_and_clears_nothing_above_its_block(
     writer: Sayer, looks: str, bias: tuple[str, ...], most_rows: int
 ) -> None:  # T33
-    length = ("--max-tokens", "4000", "--max-tokens-per-sec", "1300")
+    length = ("--max-tokens", "2000", "--max-tokens-per-sec", "1300")
     with open_chat(writer.path, *writer.flags, *bias, *length, looks) as chat:
         chat.begin("hi", n_out=1)
         before = len(chat.written)
-        early = chat.wait_for(lambda seen: seen.n_out >= 1000)
+        early = chat.wait_for(lambda seen: seen.n_out >= 500)
         early_bytes = len(chat.written) - before
         late = chat.wait_for(lambda seen: seen.is_idle)
         written = chat.written[before:]
@@ -220,6 +228,8 @@ SLOW = (*LETTERS, "--max-tokens", "100", "--max-tokens-per-sec", "40")
 def test_the_next_message_is_typed_edited_and_queued_while_a_reply_streams(tiny_path: Path) -> None:
     with open_chat(tiny_path, *SLOW) as chat:
         chat.begin("one")
+        chat.say("/set max_tokens_per_sec none")  # for the turns after this one
+        chat.wait_for("--max-tokens-per-sec  none")
         chat.type("tow" + BACKSPACE + BACKSPACE + "wo, three" + LEFT * 5 + "and ")
         chat.wait_for(lambda seen: seen.input == "two, and three")
         chat.type(ENTER)
@@ -232,7 +242,8 @@ def test_the_next_message_is_typed_edited_and_queued_while_a_reply_streams(tiny_
         last = chat.wait_for(lambda seen: "\n> four and five\n" in seen.transcript and seen.is_idle)
         assert last.n_out == 100
         transcript = leave(chat)
-    assert re.findall(r"^> (.*)", transcript, re.MULTILINE) == ["one", "two, and three", "four and five"]
+    messages = re.findall(r"^> ([^/].*)", transcript, re.MULTILINE)
+    assert messages == ["one", "two, and three", "four and five"]
     assert transcript.count("[reached the limit") == 3
     assert "queued" not in transcript
 
