@@ -3,6 +3,7 @@
 What a test waits for is a condition on what the program wrote, never a time.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -54,6 +55,10 @@ def paste(text: str) -> str:
     return "\x1b[200~" + text.replace("\n", "\r") + "\x1b[201~"
 
 
+class NoInputError(LookupError):
+    """A condition on the input does not hold of a picture that has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Picture:
     """What a terminal shows: the rows that went off its top, and those on the screen."""
@@ -78,7 +83,9 @@ class Picture:
 
     @property
     def input(self) -> str:
-        """What is typed, without the prompt."""
+        """What is typed, without the prompt; NoInputError in a picture without a bar, where nobody can tell."""
+        if not self.bar:
+            raise NoInputError
         rows = self.rows[self._input_start : self._bar_start]
         return "\n".join(row[2:] for row in rows)
 
@@ -274,7 +281,9 @@ class Terminal:
         """Return the first whole picture that `condition` holds of, or contains it; AssertionError if none does."""
 
         def holds(seen: Picture) -> object:
-            return seen.is_whole and (condition(seen) if callable(condition) else condition in seen.text)
+            with contextlib.suppress(NoInputError):
+                return seen.is_whole and (condition(seen) if callable(condition) else condition in seen.text)
+            return False
 
         deadline = time.monotonic() + TIMEOUT
         while True:
