@@ -10,7 +10,8 @@ import pyte
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import PipeInput, create_pipe_input
-from prompt_toolkit.output.vt100 import Vt100_Output
+
+from turbospark_chat.terminal.frame_output import FrameOutput
 
 TIMEOUT = 10.0  # seconds after which a condition is given up: only a wrong program gets there
 
@@ -25,7 +26,7 @@ class PaintedTerminal(io.StringIO):
         self._stream = pyte.Stream(self._screen)
         self._lock = threading.Condition()
         self._size = Size(rows=rows, columns=columns)
-        self.output = Vt100_Output(self, lambda: self._size, term="xterm", enable_cpr=False)
+        self.output = FrameOutput(self, lambda: self._size, term="xterm", enable_cpr=False)
 
     def write(self, text: str) -> int:
         with self._lock:

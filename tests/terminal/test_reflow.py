@@ -18,7 +18,8 @@ PROGRAM = """
 import asyncio, sys
 from prompt_toolkit.completion import DummyCompleter
 from prompt_toolkit.history import InMemoryHistory
-from turbospark_chat.terminal.screen import Screen, open_output
+from turbospark_chat.terminal.frame_output import open_output
+from turbospark_chat.terminal.screen import Screen
 
 class Actions:
     is_asking = has_waiting = False

@@ -55,12 +55,13 @@ class Chat:
             self.actions,
             live_text=self._live_text,
             prompt=lambda: self.prompt,
-            status=lambda width: f"{self.bar}, {width} columns",
+            status=lambda width: self.make_bar(width),
             history=InMemoryHistory(["earlier"]),
             output=terminal.output,
             on_error=self.errors.append,
             **{"completer": DummyCompleter(), "environment": {}, **settings},
         )
+        self.make_bar = lambda width: f"{self.bar}, {width} columns"
         self.result = None
 
     def _live_text(self, width, most_rows):
@@ -133,6 +134,31 @@ def test_finished_text_goes_above_and_stays_when_the_screen_ends():
         running.do(running.screen.close, 0)
         running.thread.join(10)
         assert running.terminal.rows == ["one", "two", "three"]
+
+
+def test_finished_text_is_never_seen_without_the_input_below_it():
+    with chat(columns=40) as running:
+        seen = []
+        write = running.terminal.write
+        running.terminal.write = lambda text: (write(text), seen.append(running.terminal.rows))
+        for number in range(5):
+            running.do(running.screen.write_above, f"{number}\n")
+            running.terminal.wait_for(str(number))
+        assert len(seen) >= 5
+        assert all(rows[-2:] == [">", "the bar, 40 columns"] for rows in seen)
+
+
+def test_finished_text_shows_though_the_bar_cannot_be_drawn():
+    with chat(columns=40) as running:
+
+        def fail(width):
+            raise ValueError(f"no bar of {width} columns")
+
+        running.make_bar = fail
+        running.do(running.screen.write_above, "one\n")
+        running.terminal.wait_for("one")
+        running.terminal.wait_for(lambda: running.errors)
+        assert "no bar" in str(running.errors[0])
 
 
 def test_many_rows_go_into_the_scrollback_in_order_each_once():  # T34

@@ -220,6 +220,16 @@ def test_emoji_of_several_code_points_stay_whole_and_the_input_stays_in_its_plac
     assert [row[:2] for row in after.rows if row][-4:] == ["`/", ">", "sa", "re"]  # notice, input, bar
 
 
+def test_nothing_changes_on_the_screen_while_its_cursor_shows(tiny_path: Path) -> None:
+    with open_chat(tiny_path, *LETTERS, "--max-tokens", "300", columns=40) as chat:
+        chat.ask("one")
+        chat.say("/help")
+        chat.wait_for("/undo")
+        leave(chat)
+    drawn = re.findall(rb"\x1b\[\?25h(.*?)\x1b\[\?25l", chat.written, re.DOTALL)
+    assert len(drawn) > 5 and set(drawn) == {b""}
+
+
 # While a reply streams
 
 SLOW = (*LETTERS, "--max-tokens", "100", "--max-tokens-per-sec", "40")

@@ -272,8 +272,8 @@ def _run_repl(
     from turbospark_chat.engine.system_probe import make_probe
     from turbospark_chat.terminal.ansi import Painter
     from turbospark_chat.terminal.display import Display
+    from turbospark_chat.terminal.frame_output import open_output
     from turbospark_chat.terminal.repl import Repl
-    from turbospark_chat.terminal.screen import open_output
 
     # The model's thread needs Python between two kernel runs, and would otherwise wait 5 ms for the screen's.
     sys.setswitchinterval(0.0005)

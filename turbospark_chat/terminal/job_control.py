@@ -19,11 +19,14 @@ _OWN_GROUP: Final = 0  # as `kill` has it
 class JobControl:
     """Leaves the terminal as the shell wants it whenever the program stops, and takes it again afterwards.
 
-    `is_lent` tells whether another program has the terminal: that one settles it with the shell itself.
+    `is_lent` tells whether another program has the terminal: that one settles it with the shell itself. `before_stop`
+    writes what is still to be written.
     """
 
-    def __init__(self, app: Application[Any], *, is_lent: Callable[[], bool]) -> None:
-        self._app, self._is_lent = app, is_lent
+    def __init__(
+        self, app: Application[Any], *, is_lent: Callable[[], bool], before_stop: Callable[[], None]
+    ) -> None:
+        self._app, self._is_lent, self._before_stop = app, is_lent, before_stop
         self._is_stopping = False
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -49,6 +52,7 @@ class JobControl:
         handled = [
             number for number in (signal.SIGTSTP, signal.SIGCONT) if loop.remove_signal_handler(number)
         ]
+        self._before_stop()
         os.kill(target, signal.SIGTSTP)
         if handled:
             self.listen(loop)

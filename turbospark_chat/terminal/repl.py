@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TextIO
 
-from prompt_toolkit.output import Output
 from rich.text import Text
 
 from turbospark_chat.chat.archive import ConversationArchive
@@ -33,6 +32,7 @@ from turbospark_chat.terminal.completer import CommandCompleter
 from turbospark_chat.terminal.display import Display
 from turbospark_chat.terminal.draft_buffer import Draft
 from turbospark_chat.terminal.draft_counter import DraftCounter
+from turbospark_chat.terminal.frame_output import FrameOutput
 from turbospark_chat.terminal.frame_pacer import FramePacer
 from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.input_history import JsonLinesHistory
@@ -57,7 +57,7 @@ class Repl:
         archive: ConversationArchive,
         models: Models,
         locations: Locations,
-        output: Output,
+        output: FrameOutput,
         display: Display,
         probe: PressureProbe | None,
         reply_stream: TextIO | None = None,

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.application.run_in_terminal import in_terminal
@@ -22,13 +22,12 @@ from prompt_toolkit.key_binding import merge_key_bindings
 from prompt_toolkit.key_binding.bindings.auto_suggest import load_auto_suggest_bindings
 from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.layout import Layout
-from prompt_toolkit.output import Output
-from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
 from turbospark_chat.errors import UsageError
 from turbospark_chat.terminal.draft_buffer import Draft, DraftBuffer
 from turbospark_chat.terminal.editor import edit_text
+from turbospark_chat.terminal.frame_output import FrameOutput
 from turbospark_chat.terminal.job_control import JobControl
 from turbospark_chat.terminal.keys import KeyActions, make_key_bindings, send
 from turbospark_chat.terminal.paste_parser import end_pastes_in_time
@@ -52,6 +51,7 @@ _STYLE = Style.from_dict(
     }
 )
 _SECONDS_AFTER_ESCAPE = 0.1  # that the rest of an escape sequence may take
+_SECONDS_HELD = 0.1  # that a picture may take to come; then what was written shows without it
 _VI_MODES = {
     InputMode.INSERT: "insert",
     InputMode.INSERT_MULTIPLE: "insert",
@@ -59,19 +59,6 @@ _VI_MODES = {
     InputMode.REPLACE: "replace",
     InputMode.REPLACE_SINGLE: "replace",
 }
-
-
-def open_output(stream: TextIO) -> Output:
-    """Return what paints on the terminal `stream`.
-
-    Without cursor position requests: their answers arrive between the keys, and not every terminal answers.
-    """
-
-    def get_size() -> Size:
-        size = os.get_terminal_size(stream.fileno())
-        return Size(rows=size.lines or 24, columns=size.columns or 80)
-
-    return Vt100_Output(stream, get_size, term=os.environ.get("TERM"), enable_cpr=False)
 
 
 class Screen:
@@ -90,7 +77,7 @@ class Screen:
         status: Callable[[int], str],
         history: History,
         completer: Completer,
-        output: Output,
+        output: FrameOutput,
         on_error: Callable[[BaseException], None],
         is_vi: bool = False,
         has_bar: bool = True,
@@ -126,6 +113,7 @@ class Screen:
             "include_default_pygments_style": False,
             "editing_mode": EditingMode.VI if is_vi else EditingMode.EMACS,
             "before_render": lambda _: layout.measure(),
+            "after_render": lambda _: output.release(),
             "output": output,
             "erase_when_done": True,
         }
@@ -134,8 +122,7 @@ class Screen:
             if reflows(environment)
             else Application(**settings)
         )
-        self._app.ttimeoutlen = _SECONDS_AFTER_ESCAPE
-        self._job_control = JobControl(self._app, is_lent=self._is_lent)
+        self._job_control = JobControl(self._app, is_lent=self._is_lent, before_stop=output.release)
 
     @property
     def size(self) -> Size:
@@ -203,6 +190,7 @@ class Screen:
         SIGTERM and SIGHUP close it too, with 128 and their number: killed outright, it would leave the terminal raw.
         """
         loop = asyncio.get_running_loop()
+        self._app.ttimeoutlen = _SECONDS_AFTER_ESCAPE
         end_pastes_in_time(self._app)
         gets_signals = threading.current_thread() is threading.main_thread()
         if gets_signals:
@@ -239,6 +227,7 @@ class Screen:
         """
         self._held.append(text)
         if self._loan is None and not (isinstance(self._app, ReflowApplication) and self._app.is_settling()):
+            self._hold()
             self._app.renderer.erase(leave_alternate_screen=False)
             self._write_held()
             self._app.invalidate()
@@ -272,6 +261,7 @@ class Screen:
         if not self._is_aside:
             self._is_aside = True
             self._app.renderer.erase(leave_alternate_screen=False)
+            self._output.release()
 
     def come_back(self) -> None:
         """Draw again, below what was written meanwhile."""
@@ -279,6 +269,12 @@ class Screen:
         self._app.invalidate()
 
     # Within
+
+    def _hold(self) -> None:
+        """Have what is written next shown with the next picture, or by itself should none come."""
+        if self._app.is_running:
+            self._output.hold()
+            asyncio.get_running_loop().call_later(_SECONDS_HELD, self._output.release)
 
     def _write_held(self) -> None:
         text = "".join(self._held)
@@ -314,6 +310,7 @@ class Screen:
 
     async def _lend(self, text: str) -> str:
         async with in_terminal():
+            self._output.release()
             return await edit_text(text, self._environment, terminal=self._descriptor())
 
     def _descriptor(self) -> int | None:
