@@ -353,6 +353,13 @@ def test_the_bar_shows_the_last_turn_and_the_room_left(open_chat):
         chat.wait_for(lambda: is_standing(0, 4096))
 
 
+def test_a_turns_end_shows_at_once_however_long_the_screen_rests(open_chat, monkeypatch):
+    monkeypatch.setattr(repl.FramePacer, "rest", lambda self: 60.0)
+    with open_chat() as chat:
+        chat.say("one")
+        chat.say("two")
+
+
 @pytest.mark.parametrize(
     ("vitals", "profile"),
     [
@@ -427,6 +434,22 @@ def test_ctrl_c_gives_waiting_messages_back_before_what_is_typed(open_chat):
         chat.type(CTRL_C)
         chat.wait_for(lambda: chat.input == "two\nthree\ntyping")
         assert [message for message, _ in chat.messages] == ["one"]
+
+
+@pytest.mark.parametrize("key", [CTRL_C, UP])
+def test_a_pasted_message_that_looks_like_a_command_is_a_message_when_given_back_too(open_chat, key):
+    with open_chat("a" * 3000, "b", seconds_per_pass=SLOW) as chat:
+        chat.begin("one", until="aaa")
+        chat.type(paste("/undo") + ENTER)
+        chat.wait_for(lambda: "1 queued" in chat.bar)
+        chat.type(key)
+        chat.wait_for(lambda: chat.input == "/undo")
+        if key == UP:
+            chat.type(CTRL_C)
+        chat.wait_for("[stopped")
+        chat.begin("", until="b")
+        chat.wait_for(lambda: chat.is_idle)
+        assert chat.messages[1:] == [("/undo", "b")]
 
 
 def test_ctrl_c_leaves_what_is_typed_as_it_is(open_chat):

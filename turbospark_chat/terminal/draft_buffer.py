@@ -61,12 +61,13 @@ class DraftBuffer(Buffer):
         self._hold(self.pastes.enclose_again(text))
 
     def put_before(self, text: str) -> None:
-        """Put literal text before what is there, on lines of its own."""
+        """Put a message before what is there, on lines of its own; it stays one should it look like a command."""
         enclosed = self.pastes.enclose_again(text)
         self._hold(f"{enclosed}\n{self.text}" if self.text else enclosed)
+        self._pasted_start = enclosed.split("\n", 1)[0]
 
     def take(self) -> tuple[str, bool]:
-        """Return the literal text and whether it begins with something pasted or attached; nothing is left."""
+        """Return the literal text and whether its beginning was pasted, attached or given back; nothing is left."""
         text, is_pasted = self.draft, self._opens_with_paste
         self.reset()
         return text, is_pasted

@@ -45,7 +45,7 @@ class KeyActions(Protocol):
     def submit(self, text: str, *, shown: str, is_pasted: bool) -> None:
         """Take a whole input, which was `shown` with labels for long texts.
 
-        `is_pasted` when it begins with what was pasted or attached.
+        `is_pasted` when it begins with what was pasted, attached or given back.
         """
 
     def draft_changed(self) -> None:

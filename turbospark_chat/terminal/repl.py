@@ -34,6 +34,7 @@ from turbospark_chat.terminal.draft_buffer import Draft
 from turbospark_chat.terminal.draft_counter import DraftCounter
 from turbospark_chat.terminal.frame_output import FrameOutput
 from turbospark_chat.terminal.frame_pacer import FramePacer
+from turbospark_chat.terminal.frame_signal import FrameSignal
 from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.input_history import JsonLinesHistory
 from turbospark_chat.terminal.question import Question, parse_answer
@@ -76,7 +77,7 @@ class Repl:
         self._draft: Draft | None = None  # set aside for the question
         self._has_hinted = False  # how to leave, since the last input
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._woken, self._is_waking = asyncio.Event(), False
+        self._frames = FrameSignal(FramePacer(time.thread_time))
         self._notices: deque[Text] = deque()
         self._screen = Screen(
             self,
@@ -195,8 +196,8 @@ class Repl:
             self._ahead.watch(self._screen.input_text)
 
     def take_back(self) -> None:
-        """Put the message that waits last back into the input."""
-        self._screen.input_text = self._desk.take_back()
+        """Put what waits last back into the input."""
+        self._desk.take_back()
 
     def _parse(self, text: str) -> tuple[Command, str] | None:
         """Return the command that was typed, or None for a message; show what is, or looks like, a command."""
@@ -244,7 +245,7 @@ class Repl:
         self._loop = loop
         self._watcher = loop.create_task(self._watch())
         self._show_notices()  # before anything else is drawn
-        self._woken.set()
+        self._frames.listen(loop)
         for attachment in self._attachments:
             self._context.attach(attachment.name, attachment.text)
         if self._session.conversation.turns:
@@ -274,25 +275,14 @@ class Repl:
         )
 
     def _wake(self) -> None:
-        """Have the screen's thread look for events; the model's thread calls this.
-
-        Once is enough until it has looked: its loop would go round for every token, and keep a core from the model.
-        """
-        if self._loop is not None and not self._is_waking:
-            self._is_waking = True
-            with contextlib.suppress(RuntimeError):  # the screen has gone, and its loop with it
-                self._loop.call_soon_threadsafe(self._woken.set)
+        """Have what happened shown, what has ended at once; any thread may call it."""
+        self._frames.wake(at_once=self._desk.has_ended)
 
     async def _watch(self) -> None:
         """Carry events to the screen for as long as it runs, a frame at a time."""
-        pacer = FramePacer(time.thread_time)
         try:
             while True:
-                if not self._woken.is_set():
-                    await self._woken.wait()
-                    pacer.wake()
-                self._woken.clear()
-                self._is_waking = False  # before looking: what happens from here on wakes it again
+                await self._frames.wait()
                 try:
                     await self._desk.carry()
                     self._ahead.look()
@@ -302,7 +292,7 @@ class Repl:
                     raise
                 except Exception as error:
                     self._writer.show_fault(error)
-                await asyncio.sleep(pacer.rest())
+                await self._frames.rest()
         except Exception as error:  # such as a reader of the replies who has gone
             self._screen.fail(error)
 

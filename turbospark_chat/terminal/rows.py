@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
+from rich.cells import set_cell_size
 from rich.table import Table
 from rich.text import Text
 
@@ -22,3 +23,9 @@ def grid(rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> Table
     for row in rows:
         table.add_row(*(Text(harmless(cell)) for cell in row))
     return table
+
+
+def one_row(text: str, width: int) -> str:
+    """Return as much of a text as one row has room for."""
+    line = " ".join(harmless(text).split())
+    return set_cell_size(line, max(width - 1, 1)).rstrip()

@@ -144,7 +144,7 @@ class Screen:
         self._buffer.put(text)
 
     def put_before(self, text: str) -> None:
-        """Put a text before what is typed, on lines of its own."""
+        """Put a message before what is typed, on lines of its own; it stays one should it look like a command."""
         self._buffer.put_before(text)
 
     def set_aside(self) -> Draft:

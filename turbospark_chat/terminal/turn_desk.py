@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from rich.cells import set_cell_size
 from rich.console import RenderableType
 
 from turbospark_chat.chat.chat_session import ChatSession
@@ -23,10 +22,10 @@ from turbospark_chat.errors import TurboSparkError
 from turbospark_chat.terminal.commands.context import Outcome
 from turbospark_chat.terminal.display import Display
 from turbospark_chat.terminal.frame_pacer import FRAME_SECONDS
-from turbospark_chat.terminal.harmless import harmless
 from turbospark_chat.terminal.progress_line import QUIET_SECONDS
 from turbospark_chat.terminal.question import Question
 from turbospark_chat.terminal.reply_stream import ReplyStream
+from turbospark_chat.terminal.rows import one_row
 from turbospark_chat.terminal.screen import Screen
 from turbospark_chat.terminal.screen_writer import ScreenWriter
 from turbospark_chat.terminal.status_bar import Activity, prefill_text
@@ -87,6 +86,12 @@ class TurnDesk:
         self.last: TurnResult | None = None  # the turn that the bar describes
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the work under way has ended and is only to be shown; any thread may ask."""
+        running = self._running
+        return running is not None and running.job.is_finished
+
+    @property
     def is_busy(self) -> bool:
         """Whether something runs."""
         return self._running is not None
@@ -109,7 +114,7 @@ class TurnDesk:
         if self._running is None:
             return ""
         waiting = [
-            self._display.painter.style(_one_row(f"queued: {message.shown}", width), "notice")
+            self._display.painter.style(one_row(f"queued: {message.shown}", width), "notice")
             for message in self._waiting
         ][: height // 2]
         most = min(self._screen.size.rows // 3, MOST_LIVE_ROWS)
@@ -123,7 +128,7 @@ class TurnDesk:
         """Return a row for a prefill that takes long, where no bar says how far it is."""
         if activity.n_tokens or activity.prefill_seconds < QUIET_SECONDS:
             return ""
-        return self._display.painter.style(_one_row(prefill_text(activity), width), "notice")
+        return self._display.painter.style(one_row(prefill_text(activity), width), "notice")
 
     def send(self, message: str, *, shown: str) -> None:
         """Answer a message, or keep it until what runs has ended. It is `shown` with labels for long texts."""
@@ -164,9 +169,13 @@ class TurnDesk:
         """Whether a message waits until what runs has ended."""
         return bool(self._waiting)
 
-    def take_back(self) -> str:
-        """Return the message that waits last, which does so no longer."""
-        return self._waiting.pop().text
+    def take_back(self) -> None:
+        """Put what waits last back into the input, which is empty."""
+        line = self._waiting.pop()
+        if line.is_command:
+            self._screen.input_text = line.text
+        else:
+            self._screen.put_before(line.text)
 
     def show_thinking(self) -> None:
         """Write what the last reply thought, and go on doing so while it thinks."""
@@ -337,9 +346,3 @@ class TurnDesk:
             )
         )
         return True
-
-
-def _one_row(text: str, width: int) -> str:
-    """Return as much of a text as one row has room for."""
-    line = " ".join(harmless(text).split())
-    return set_cell_size(line, max(width - 1, 1)).rstrip()
