@@ -143,8 +143,7 @@ def test_what_the_state_says_goes_before_what_the_conversation_says(of_state, ca
     found = describe_miss(
         ReuseMiss(of_state, 3, 7, None, 65),
         n_said=2,
-        is_window_moved=True,
-        is_same_conversation=True,
+        cause=Cause.TEMPLATE,
         spell=chr,
     )
     assert found == Miss(cause, 3, 7, None, "A")
@@ -153,7 +152,7 @@ def test_what_the_state_says_goes_before_what_the_conversation_says(of_state, ca
 
 def test_what_was_held_behind_all_that_was_said_is_no_miss():
     miss = ReuseMiss(MissCause.DIFFERS, 7, 7, 66, 65)
-    given = {"is_window_moved": False, "is_same_conversation": True, "spell": chr}
+    given = {"cause": Cause.TEMPLATE, "spell": chr}
     assert describe_miss(miss, n_said=7, **given) is None
     assert describe_miss(miss, n_said=8, **given) == Miss(Cause.TEMPLATE, 7, 7, "B", "A")
     assert describe_miss(None, n_said=8, **given) is None

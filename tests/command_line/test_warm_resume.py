@@ -311,7 +311,7 @@ def test_on_a_terminal_it_says_what_was_reused_and_where_what_was_kept_differs(
     assert first and again and other
     assert (first[1], first[3], int(again[1]), again[3]) == ("0", "", int(again[2]) - 1, "")
     assert 0 < int(other[1]) < int(again[1])
-    assert other[3] == f"; edited: position {other[1]} is `s`, where `b` was held"
+    assert other[3] == f"; another prompt: position {other[1]} is `s`, where `b` was held"
     assert "reused" not in last_line("-q", "Why not?")
 
 

@@ -12,6 +12,7 @@ class Cause(StrEnum):
 
     EDITED = "edited"  # turns, the system prompt or the settings were changed
     TEMPLATE = "template"  # it writes what was said before in another way now
+    PROMPT = "another prompt"  # than the one that was kept under the same name
     WINDOW_DROPPED = "window dropped"  # the oldest turns left the prompt, to fit the context
     SLOT_EVICTED = "slot evicted"  # the state that was kept for it was thrown away for want of room
     REFUSED = "refused"  # the state cannot go back so far
@@ -55,8 +56,7 @@ def describe_miss(
     miss: ReuseMiss | None,
     *,
     n_said: int,
-    is_window_moved: bool,
-    is_same_conversation: bool,
+    cause: Cause,
     spell: Callable[[int], str],
 ) -> Miss | None:
     """Return what a run missed; None where that is nothing the conversation had said.
@@ -64,16 +64,12 @@ def describe_miss(
     Args:
         n_said: how many ids the last turn left that belong to this conversation; what was held behind them is a
             draft, or a message that got no reply.
-        is_window_moved: whether turns left the prompt since.
-        is_same_conversation: whether all that was said is said in this prompt too, unchanged.
+        cause: what has changed the prompt, should it be the prompt that differs and not the state that is gone.
     """
     if miss is None:
         return None
-    cause = _BY_STATE.get(miss.cause)
-    if cause is None:
-        if miss.differs_at >= n_said:
-            return None
-        cause = Cause.TEMPLATE if is_same_conversation else Cause.EDITED
-        cause = Cause.WINDOW_DROPPED if is_window_moved else cause
+    of_state = _BY_STATE.get(miss.cause)
+    if of_state is None and miss.differs_at >= n_said:
+        return None
     held = None if miss.held_id is None else spell(miss.held_id)
-    return Miss(cause, miss.position, miss.differs_at, held, spell(miss.prompt_id))
+    return Miss(of_state or cause, miss.position, miss.differs_at, held, spell(miss.prompt_id))

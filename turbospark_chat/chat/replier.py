@@ -16,7 +16,7 @@ from turbospark_chat.chat.options import ChatOptions
 from turbospark_chat.chat.prompt_ahead import PromptAhead
 from turbospark_chat.chat.prompt_builder import PromptBuilder
 from turbospark_chat.chat.reasoning import ReasoningSplitter, ReasoningTags
-from turbospark_chat.chat.receipt import Miss, describe_miss
+from turbospark_chat.chat.receipt import Cause, Miss, describe_miss
 from turbospark_chat.chat.reply import Reply
 from turbospark_chat.chat.reply_run import ReplyRun
 from turbospark_chat.chat.turn_result import TurnEventSink, TurnResult, TurnsDropped
@@ -264,14 +264,10 @@ class Replier:
         n_said = len(said.ids) or self._n_before
         with suppress(WindowOverflowError):
             n_said = min(n_said, len(self.certain_ids(system, turns, "", options)))
-        return describe_miss(
-            miss,
-            n_said=n_said,
-            is_window_moved=is_window_moved,
-            is_same_conversation=self._has_new_template
-            or (is_same and shown[: len(said.turns)] == said.turns),
-            spell=self.model.spell,
-        )
+        is_same = self._has_new_template or (is_same and shown[: len(said.turns)] == said.turns)
+        cause = Cause.TEMPLATE if is_same else Cause.EDITED
+        cause = Cause.WINDOW_DROPPED if is_window_moved else cause
+        return describe_miss(miss, n_said=n_said, cause=cause, spell=self.model.spell)
 
     def _splitter(self, opening_ids: Sequence[int], tags: ReasoningTags | None) -> ReasoningSplitter:
         """Return a splitter that starts inside a thought where the prompt ends with the opening tag."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from turbospark_chat.chat.chat_session import ChatSession
-from turbospark_chat.chat.receipt import describe_miss
+from turbospark_chat.chat.receipt import Cause, describe_miss
 from turbospark_chat.chat.turn_result import TurnEventSink
 from turbospark_chat.chat.warm_states import WarmStates
 from turbospark_chat.engine.completion import RawDecodeResult, StopReason
@@ -62,13 +62,7 @@ class PrefixCache:
         raw = self._first
         if raw is None or self._path is None:
             return ""
-        miss = describe_miss(
-            raw.miss,
-            n_said=self._n_taken_up,
-            is_window_moved=False,
-            is_same_conversation=False,
-            spell=session.model.spell,
-        )
+        miss = describe_miss(raw.miss, n_said=self._n_taken_up, cause=Cause.PROMPT, spell=session.model.spell)
         reused = f"reused {raw.reused_prefix_tokens} of {raw.prompt_tokens} prompt tokens"
         return f"{reused}\n" if miss is None else f"{reused}; {miss}\n"
 
