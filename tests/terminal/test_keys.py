@@ -246,11 +246,13 @@ def test_an_input_set_aside_comes_back_with_its_labels():
     assert keyboard.type("!" + ENTER)[-1] == (LONG + "a!b", "pasted")
 
 
-def test_text_is_put_before_what_is_typed():
+def test_messages_are_put_before_what_is_typed_and_stay_messages():
     keyboard = Keyboard()
     keyboard.buffer.put_before("first")
     keyboard.buffer.put_before(LONG)
-    assert keyboard.type(ENTER) == [(LONG + "\nfirst", "typed")]
+    assert keyboard.type(ENTER) == [(LONG + "\nfirst", "pasted")]
+    keyboard.buffer.put_before("/help")
+    assert keyboard.type(BACKSPACE + ENTER)[-1] == ("/hel", "typed")  # it is another one now
 
 
 def test_help_names_every_key_of_the_chats_own():
