@@ -327,6 +327,18 @@ def test_a_stop_string_ends_the_reply_before_it_and_the_next_prompt_too() -> Non
     assert chat.say("two").raw.reused_prefix_tokens == stopped.raw.prompt_tokens + at
 
 
+def test_where_no_token_ends_a_turn_the_templates_text_before_the_next_message_does() -> None:
+    questions = (
+        "{% for m in messages %}### {{ 'Question' if m.role == 'user' else 'Answer' }}:\n"
+        "{{ m.content }}\n\n{% endfor %}"
+        "{% if add_generation_prompt %}### Answer:\n{% endif %}"
+    )
+    chat = scripted_chat(replace(CHATML, source=questions), "yes\n### Question:\nand now I ask", "no")
+    assert chat.say("well?").raw.reason is StopReason.STOP_STRING
+    chat.say("really?")
+    assert chat.turns == [("well?", "yes"), ("really?", "no")]
+
+
 def test_only_a_reply_that_was_cut_short_can_be_continued() -> None:
     chat = scripted_chat(CHATML, "ok")
     for take in (chat.retry, chat.go_on):

@@ -169,6 +169,22 @@ def test_a_template_without_control_tokens_ends_no_turn() -> None:
     assert template(source).turn_end_spellings() == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("between", "text"),
+    [
+        ("<|im_end|>\\n<|im_start|>user\\n", "<|im_end|>"),
+        ("\\n\\n### Instruction:\\n", "\n### Instruction:"),
+        (" USER: ", "USER:"),
+        ("\\n\\n", ""),
+        ("][", ""),
+        ("", ""),
+    ],
+)
+def test_without_control_tokens_its_text_before_the_next_message_ends_a_turn(between: str, text: str) -> None:
+    source = "{% for m in messages %}{{ m.content }}{{ '" + between + "' }}{% endfor %}" + GENERATES
+    assert template(source).turn_end_text() == text
+
+
 def test_a_chatml_prompt_ends_with_the_reply_opened(chats: dict[str, ChatTemplate]) -> None:  # E11
     assert chats["chatml"].render([USER], add_generation_prompt=True).text.endswith("<|im_start|>assistant\n")
     assert chats["chatml"].render([USER], add_generation_prompt=False).text.endswith("hi<|im_end|>\n")

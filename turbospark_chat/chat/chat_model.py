@@ -115,6 +115,10 @@ class ChatModel:
         by_template = {self.tokenizer.control_ids[name]: StopReason.END_OF_TURN for name in spellings}
         return {**by_template, **self.stop_ids}
 
+    def end_texts(self) -> tuple[str, ...]:
+        """Return the texts that end a reply, where the template has no token for that."""
+        return (text,) if (text := self.template.turn_end_text()) else ()
+
     def spell(self, token_id: int) -> str:
         """Return a token as text for people, a control token by its spelling."""
         for spelling, control_id in self.tokenizer.control_ids.items():

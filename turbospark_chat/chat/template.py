@@ -95,6 +95,13 @@ class ChatTemplate:
         """
         return self._traits.turn_end_spellings
 
+    def turn_end_text(self) -> str:
+        """Return the plain text that the template writes there where it writes no control token; empty if none.
+
+        A model that writes it has ended its turn, as one without tokens for a template does.
+        """
+        return self._traits.turn_end_text
+
     def render(
         self,
         messages: Sequence[Message],
