@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Family:
     """A template and what its model's file says beside it."""
 
-    source: str
+    source: str | None  # None for a model without one
     control_spellings: tuple[str, ...]
     bos_token: str | None
     eos_token: str | None

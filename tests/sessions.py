@@ -206,9 +206,10 @@ class Chat:
             yield self.template.render(messages, add_generation_prompt=True).text
 
     def _check_reply(self, reply: Message) -> None:
-        """What was shown is kept, but for half a character at a cut."""
-        assert self.shown in (reply.content, reply.content + "\ufffd")
-        assert self.thought in (reply.reasoning or "", (reply.reasoning or "") + "\ufffd")
+        """What was shown is kept, but for halves of characters at a cut."""
+        for shown, kept in ((self.shown, reply.content), (self.thought, reply.reasoning or "")):
+            assert shown.startswith(kept)
+            assert set(shown[len(kept) :]) <= {"\ufffd"}
 
 
 def greedy(producer: LogitProducer, prompt_ids: Sequence[int], n_tokens: int) -> list[int]:
@@ -269,7 +270,7 @@ def scripted_chat(
     end = family.eos_token if family.eos_token in family.turn_ends else min(family.turn_ends)
     end_id = tokenizer.control_ids[end]
     producer = kind(script, vocab_size=tokenizer.n_tokens, end_id=end_id)
-    return Chat(producer, tokenizer, _load(family, tokenizer), source=family.source, **more)
+    return Chat(producer, tokenizer, _load(family, tokenizer), source=family.source or "", **more)
 
 
 def _load(family: Family, tokenizer: ChatBytes) -> ChatTemplate:

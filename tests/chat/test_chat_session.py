@@ -327,13 +327,9 @@ def test_a_stop_string_ends_the_reply_before_it_and_the_next_prompt_too() -> Non
     assert chat.say("two").raw.reused_prefix_tokens == stopped.raw.prompt_tokens + at
 
 
-def test_where_no_token_ends_a_turn_the_templates_text_before_the_next_message_does() -> None:
-    questions = (
-        "{% for m in messages %}### {{ 'Question' if m.role == 'user' else 'Answer' }}:\n"
-        "{{ m.content }}\n\n{% endfor %}"
-        "{% if add_generation_prompt %}### Answer:\n{% endif %}"
-    )
-    chat = scripted_chat(replace(CHATML, source=questions), "yes\n### Question:\nand now I ask", "no")
+def test_a_model_without_a_template_ends_its_reply_where_it_writes_chatmls_end_as_text() -> None:
+    said = ("yes<|im_end|>\n<|im_start|>user\nand now I ask", "no")
+    chat = scripted_chat(replace(FAMILIES["gemma"], source=None), *said)
     assert chat.say("well?").raw.reason is StopReason.STOP_STRING
     chat.say("really?")
     assert chat.turns == [("well?", "yes"), ("really?", "no")]

@@ -102,6 +102,7 @@ def test_each_token_is_counted_when_it_is_reported_also_without_text() -> None:
         pytest.param(
             b"ok\x98\xe9", False, "ok\ufffd\ufffd", "ok\ufffd", id="H4 only the half that may go on"
         ),
+        pytest.param(b"ok\xc5\xdf", False, "ok\ufffd\ufffd", "ok", id="a half in front of a half"),
         pytest.param(b"ok\x98", False, "ok\ufffd", "ok\ufffd", id="H4 a byte that is no half"),
         pytest.param("ok\ufffd".encode(), False, "ok\ufffd", "ok\ufffd", id="H4 the character U+FFFD"),
     ],

@@ -169,20 +169,14 @@ def test_a_template_without_control_tokens_ends_no_turn() -> None:
     assert template(source).turn_end_spellings() == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("between", "text"),
-    [
-        ("<|im_end|>\\n<|im_start|>user\\n", "<|im_end|>"),
-        ("\\n\\n### Instruction:\\n", "\n### Instruction:"),
-        (" USER: ", "USER:"),
-        ("\\n\\n", ""),
-        ("][", ""),
-        ("", ""),
-    ],
-)
-def test_without_control_tokens_its_text_before_the_next_message_ends_a_turn(between: str, text: str) -> None:
-    source = "{% for m in messages %}{{ m.content }}{{ '" + between + "' }}{% endfor %}" + GENERATES
-    assert template(source).turn_end_text() == text
+@pytest.mark.parametrize(("controls", "text"), [((), "<|im_end|>"), (("<|im_start|>", "<|im_end|>"), None)])
+def test_chatml_ends_a_turn_by_its_text_where_a_model_without_a_template_has_no_token_for_it(
+    controls: tuple[str, ...], text: str | None
+) -> None:
+    with pytest.warns(ModelWarning, match="no chat template"):
+        chat = ChatTemplate(None, bos_token=None, eos_token=None, control_spellings=controls)
+    assert chat.turn_end_text() == text
+    assert chat.with_source(CHATML.source).turn_end_text() is None  # whoever gives one knows how it ends
 
 
 def test_a_chatml_prompt_ends_with_the_reply_opened(chats: dict[str, ChatTemplate]) -> None:  # E11

@@ -116,8 +116,9 @@ class ChatModel:
         return {**by_template, **self.stop_ids}
 
     def end_texts(self) -> tuple[str, ...]:
-        """Return the texts that end a reply, where the template has no token for that."""
-        return (text,) if (text := self.template.turn_end_text()) else ()
+        """Return the texts that end a reply where no token does."""
+        text = self.template.turn_end_text()
+        return () if text is None else (text,)
 
     def spell(self, token_id: int) -> str:
         """Return a token as text for people, a control token by its spelling."""

@@ -98,6 +98,19 @@ def whole_characters(ids: Sequence[int], tokenizer: PromptTokenizer) -> Sequence
     return ids[: max(len(ids) - _MOST_IDS_A_CHARACTER, 0)]
 
 
+def without_half_characters(
+    text: str, ids: tuple[int, ...], tokenizer: PromptTokenizer
+) -> tuple[str, tuple[int, ...]]:
+    """Return a text and the ids that say it without the halves of characters at its end, each of which is U+FFFD there.
+
+    In front of one there may be another, and what is said next could make a character of it that the text has not.
+    """
+    while text.endswith("\ufffd") and len(whole_characters(ids, tokenizer)) < len(ids):
+        text = text[:-1]
+        ids = ids_saying(text, ids, tokenizer)
+    return text, ids
+
+
 def is_saying(text: str, ids: Sequence[int], tokenizer: PromptTokenizer, *, n_known: int) -> bool:
     """Whether ids, of which a tokenizer knows the first `n_known`, say exactly `text`."""
     return all(0 <= token_id < n_known for token_id in ids) and tokenizer.decode(ids) == text

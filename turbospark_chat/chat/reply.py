@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from turbospark_chat.chat.conversation import Turn
 from turbospark_chat.chat.message import Message
-from turbospark_chat.chat.prompt_encoder import PromptTokenizer, ids_saying
+from turbospark_chat.chat.prompt_encoder import PromptTokenizer, ids_saying, without_half_characters
 from turbospark_chat.chat.reasoning import Piece, ReasoningSplitter, ReasoningTags, join
 from turbospark_chat.chat.turn_result import ReplyText, TurnEventSink
 from turbospark_chat.engine.progress import Prefill, Progress, Tail, Token
@@ -45,7 +45,6 @@ class Reply:
         self._token_ids = list(begun.generated_ids) if begun else []
         self._pieces = splitter.push(self._generated)  # shown before, but a tag may go on
         self._n_begun = len(self._token_ids)
-        self._ends_in_half_a_character = False
 
     @property
     def is_thinking(self) -> bool:
@@ -72,7 +71,6 @@ class Reply:
             self._token_ids.append(progress.token_id)
         else:
             pieces += self._splitter.finish()
-            self._ends_in_half_a_character = progress.has_partial_character
         self._generated += progress.text
         self._show(pieces or [Piece("", self.is_thinking)])
 
@@ -96,14 +94,27 @@ class Reply:
     def finished(self, user: Message, *, complete: bool) -> Turn:
         """Return the turn. Half a character where a reply was cut was shown as U+FFFD, but is not kept."""
         generated, pieces = self._generated, self._pieces
-        if self._ends_in_half_a_character and not complete:
-            generated = generated.removesuffix("\ufffd")
-            pieces = [*pieces[:-1], replace(pieces[-1], text=pieces[-1].text.removesuffix("\ufffd"))]
+        ids = ids_saying(generated, self._token_ids, self._tokenizer)
+        if not complete:
+            generated, ids = without_half_characters(generated, ids, self._tokenizer)
+            pieces = _without_end(pieces, len(self._generated) - len(generated))
         content, reasoning = join(pieces, is_reasoning=False), join(pieces, is_reasoning=True)
         reply = Message("assistant", content, reasoning=reasoning or None, complete=complete)
-        return Turn(user, reply, generated, ids_saying(generated, self._token_ids, self._tokenizer))
+        return Turn(user, reply, generated, ids)
 
     def _show(self, pieces: list[Piece]) -> None:
         self._pieces += pieces
         for piece in pieces:
             self._on_event(ReplyText(piece.text, piece.is_reasoning, self.n_tokens))
+
+
+def _without_end(pieces: Sequence[Piece], n_characters: int) -> list[Piece]:
+    """Return the pieces without so many characters at their end."""
+    pieces = list(pieces)
+    while n_characters > 0:
+        last = pieces.pop()
+        kept = last.text[: max(len(last.text) - n_characters, 0)]
+        n_characters -= len(last.text) - len(kept)
+        if kept:
+            pieces.append(replace(last, text=kept))
+    return pieces

@@ -39,8 +39,11 @@ class ReplyRun:
         self._tokenizer = show_tags(model.tokenizer, tags)
         self._closing = Closing.of(tags, model.tokenizer) if tags else Closing("", ())
         self._max_thinking = options.max_thinking_tokens
-        stop_strings = (*options.completion.stop_strings, *model.end_texts())
-        self._config = replace(options.completion, stop_ids=model.end_ids(), stop_strings=stop_strings)
+        self._config = replace(
+            options.completion,
+            stop_ids=model.end_ids(),
+            stop_strings=(*options.completion.stop_strings, *model.end_texts()),
+        )
         self._flag = _EitherFlag(cancel, self._must_answer)
         self._is_asked = False
         self._end = 0  # the most ids that the reply may have, those it begins with included

@@ -21,9 +21,10 @@ from turbospark_chat.chat.template_traits import probe_traits
 from turbospark_chat.errors import ModelWarning, TemplateError
 from turbospark_chat.regular_file import read_regular_file
 
+_CHATML_END = "<|im_end|>"
 _CHATML = (
     "{% for message in messages %}"
-    "{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
+    f"{{{{ '<|im_start|>' + message.role + '\n' + message.content + '{_CHATML_END}\n' }}}}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
@@ -95,12 +96,9 @@ class ChatTemplate:
         """
         return self._traits.turn_end_spellings
 
-    def turn_end_text(self) -> str:
-        """Return the plain text that the template writes there where it writes no control token; empty if none.
-
-        A model that writes it has ended its turn, as one without tokens for a template does.
-        """
-        return self._traits.turn_end_text
+    def turn_end_text(self) -> str | None:
+        """Return the plain text that ends a turn of a model which has no token for it, as one without a template."""
+        return _CHATML_END if self.fallback and _CHATML_END not in self._control_spellings else None
 
     def render(
         self,

@@ -28,9 +28,6 @@ class TemplateTraits:
     takes_system: bool  # False where a system message raises or does not appear
     opens_reply: bool  # whether add_generation_prompt changes anything
     turn_end_spellings: frozenset[str]
-    turn_end_text: (
-        str  # what stands there in plain text where no control token does, up to its first line's end
-    )
 
 
 class Render(Protocol):
@@ -46,16 +43,13 @@ def probe_traits(render: Render) -> TemplateTraits:
     """Return the traits of the template behind `render`."""
     part_roles = _part_roles(render)
     shape = MessageShape(part_roles=part_roles, argument_text=_wants_argument_text(render, part_roles))
-    two_turns = _attempt(render, [_USER, _REPLY, _NEXT_USER], shape)
-    spellings = _turn_end_spellings(two_turns)
     with_system, without = _attempt(render, [_SYSTEM, _USER], shape), _attempt(render, [_USER], shape)
     return TemplateTraits(
         shape=shape,
         takes_system=without is None or (with_system is not None and _SYSTEM.content in with_system.text),
         opens_reply=without is None
         or without != _attempt(render, [_USER], shape, add_generation_prompt=True),
-        turn_end_spellings=spellings,
-        turn_end_text="" if two_turns is None or spellings else _turn_end_text(two_turns.text),
+        turn_end_spellings=_turn_end_spellings(_attempt(render, [_USER, _REPLY, _NEXT_USER], shape)),
     )
 
 
@@ -111,17 +105,3 @@ def _turn_end_spellings(prompt: RenderedPrompt | None) -> frozenset[str]:
         if in_between and _NEXT_USER.content in segment.text:
             return frozenset(spellings)
     return frozenset()
-
-
-def _turn_end_text(prompt: str) -> str:
-    """Return the first line with anything in it between a reply and the next user message, and the break before it.
-
-    Nothing without a letter: a reply may well have `][` in it.
-    """
-    _, _, rest = prompt.partition(_REPLY.content)
-    between, found, _ = rest.partition(_NEXT_USER.content)
-    text = between.lstrip()
-    line = text.split("\n", 1)[0].rstrip()
-    if not found or not any(map(str.isalpha, line)):
-        return ""
-    return f"\n{line}" if "\n" in between[: len(between) - len(text)] else line
