@@ -253,6 +253,9 @@ def test_messages_are_put_before_what_is_typed_and_stay_messages():
     assert keyboard.type(ENTER) == [(LONG + "\nfirst", "pasted")]
     keyboard.buffer.put_before("/help")
     assert keyboard.type(BACKSPACE + ENTER)[-1] == ("/hel", "typed")  # it is another one now
+    keyboard.buffer.put("/help")
+    keyboard.buffer.put_before("/he")
+    assert keyboard.type(UP + CTRL_A + DELETE * 4 + ENTER)[-1] == ("/help", "typed")
 
 
 def test_help_names_every_key_of_the_chats_own():

@@ -161,6 +161,22 @@ def test_finished_text_shows_though_the_bar_cannot_be_drawn():
         assert "no bar" in str(running.errors[0])
 
 
+def test_finished_text_shows_though_nothing_can_be_drawn_any_more():
+    with chat(columns=40) as running:
+
+        def fail(width):
+            raise ValueError(f"no bar of {width} columns")
+
+        def end():
+            running.screen.write_above("one\n")
+            running.make_bar = fail
+            running.screen.close(0)
+
+        running.do(end)
+        running.thread.join(10)
+        assert "one" in running.terminal.rows
+
+
 def test_many_rows_go_into_the_scrollback_in_order_each_once():  # T34
     with chat(rows=10, columns=40) as running:
         for start in range(0, 500, 7):

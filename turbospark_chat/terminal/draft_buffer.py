@@ -64,7 +64,7 @@ class DraftBuffer(Buffer):
         """Put a message before what is there, on lines of its own; it stays one should it look like a command."""
         enclosed = self.pastes.enclose_again(text)
         self._hold(f"{enclosed}\n{self.text}" if self.text else enclosed)
-        self._pasted_start = enclosed.split("\n", 1)[0]
+        self._pasted_start = "".join(self.text.partition("\n")[:2])
 
     def take(self) -> tuple[str, bool]:
         """Return the literal text and whether its beginning was pasted, attached or given back; nothing is left."""

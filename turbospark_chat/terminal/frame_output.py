@@ -5,11 +5,14 @@ written, and only then is all drawn again. Seen piecemeal, the bar would flicker
 come without its brackets, as lines of their own.
 """
 
+import asyncio
 import os
 from typing import Any, TextIO
 
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output.vt100 import Vt100_Output
+
+_SECONDS_HELD = 0.1  # that a picture may take to come; then what was written shows without it
 
 
 class FrameOutput(Vt100_Output):
@@ -17,19 +20,25 @@ class FrameOutput(Vt100_Output):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self._is_held = False
+        self._late: asyncio.TimerHandle | None = None  # releases what is held, should nobody else
         self._shows_cursor = True  # when nothing is held
 
-    def hold(self) -> None:
-        """Write nothing until `release`; the cursor is hidden while it is written."""
-        if not self._is_held:
-            self._is_held = True
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing is written just now."""
+        return self._late is not None
+
+    def hold(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write nothing until `release`, or for 0.1 s; the cursor is hidden while it is written."""
+        if self._late is None:
+            self._late = loop.call_later(_SECONDS_HELD, self.release)
             super().hide_cursor()
 
     def release(self) -> None:
         """Write what was held; without `hold` this does nothing."""
-        if self._is_held:
-            self._is_held = False
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
             if self._shows_cursor:
                 super().show_cursor()
             super().flush()
@@ -42,12 +51,12 @@ class FrameOutput(Vt100_Output):
     def show_cursor(self) -> None:
         """Show the cursor, at the earliest with what is held."""
         self._shows_cursor = True
-        if not self._is_held:
+        if not self.is_held:
             super().show_cursor()
 
     def flush(self) -> None:
         """Write what there is, unless it is held."""
-        if not self._is_held:
+        if not self.is_held:
             super().flush()
 
 

@@ -51,7 +51,6 @@ _STYLE = Style.from_dict(
     }
 )
 _SECONDS_AFTER_ESCAPE = 0.1  # that the rest of an escape sequence may take
-_SECONDS_HELD = 0.1  # that a picture may take to come; then what was written shows without it
 _VI_MODES = {
     InputMode.INSERT: "insert",
     InputMode.INSERT_MULTIPLE: "insert",
@@ -203,7 +202,10 @@ class Screen:
             on_start(loop)
 
         loop.set_exception_handler(self._report)
-        return await self._app.run_async(pre_run=begin, set_exception_handler=False)
+        try:
+            return await self._app.run_async(pre_run=begin, set_exception_handler=False)
+        finally:
+            self._output.release()  # the last picture may have failed
 
     def close(self, exit_code: int) -> None:
         """End `run`."""
@@ -271,10 +273,9 @@ class Screen:
     # Within
 
     def _hold(self) -> None:
-        """Have what is written next shown with the next picture, or by itself should none come."""
-        if self._app.is_running:
-            self._output.hold()
-            asyncio.get_running_loop().call_later(_SECONDS_HELD, self._output.release)
+        """Have what is written next shown with the next picture, unless there is none to come."""
+        if self._app.is_running and not self._is_aside:
+            self._output.hold(asyncio.get_running_loop())
 
     def _write_held(self) -> None:
         text = "".join(self._held)
