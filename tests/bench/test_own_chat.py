@@ -14,9 +14,9 @@ from turbospark_chat.engine.model_thread import ModelThread
 from turbospark_chat.errors import DoesNotFitError
 
 N_TURNS = 9  # the long message among them
-# A character that the end of a reply cuts short is not part of it, and these bytes are random: its first two of at
-# most three are in the cache for nothing.
-MOST_LOST = 2
+# Halves of characters at the end of a reply that was cut are no part of it, and are in the cache for nothing. These
+# bytes are random, and one reply ends in seven of them; the last id is never in the cache.
+MOST_LOST = 6
 
 
 def make_chat(folder: Path, *, context_length: int) -> OwnChat:
