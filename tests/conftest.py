@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from turbospark_chat.threads import BLAS_VARIABLES, set_blas_threads
 
@@ -27,6 +28,11 @@ from turbospark_chat.settings import (  # noqa: E402
     MODELS_DIR_VARIABLE,
     Locations,
 )
+
+# A run that fails can be run again, and one that passes says so of all later ones; `random` looks further.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("random", derandomize=False)
+settings.load_profile("repeatable")
 
 
 def pytest_collection_finish() -> None:

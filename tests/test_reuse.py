@@ -424,7 +424,7 @@ def run(
             deadline=None,
             suppress_health_check=list(HealthCheck),
             print_blob=True,
-            derandomize=False,
+            derandomize=seed is None and settings.default.derandomize,
         ),
     )
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from turbospark_chat.chat.reasoning import (
@@ -88,18 +88,19 @@ REPLIES = st.lists(
 )
 
 
-@given(REPLIES, st.booleans(), st.randoms(use_true_random=False))
-def test_cuts_make_no_difference_and_only_tags_and_space_are_lost(
-    parts: list[str], inside: bool, rng: object
-) -> None:
+@given(REPLIES, st.booleans())
+@example(["<think>", "<thi", "</think>", "<think>", "nk>"], False)
+def test_cuts_make_no_difference_and_only_tags_and_space_are_lost(parts: list[str], inside: bool) -> None:
     text = "".join(parts)
     reasoning, answer = told_apart(parts, inside=inside)
     assert (reasoning, answer) == split(text, TAGS, inside=inside) == told_apart(list(text), inside=inside)
 
     def bare(text: str) -> str:
-        return re.sub(r"\s|</?think>", "", text)
+        while (barer := re.sub(r"\s|</?think>", "", text)) != text:  # what is left may make a tag together
+            text = barer
+        return text
 
-    assert bare(reasoning) + bare(answer) == bare(text)
+    assert bare(reasoning + answer) == bare(text)
 
 
 @given(REPLIES)

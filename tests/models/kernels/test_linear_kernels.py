@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gguf_file import random_blocks
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kernel_harness import (
     KernelProgram,
@@ -51,7 +51,8 @@ def check_product(weight: Weight, sizes: list[int], bias: Array | None = None, *
     found = compute(lambda builder, x: builder.linear(x, weight, bias), x, sizes=sizes)
     matrix, x = matrix_of(weight).astype(np.float64), x.astype(np.float64)
     assert found.shape == (len(x), weight.shape[0])
-    assert error(found, layers.linear(x, matrix, bias), layers.linear(abs(x), abs(matrix))) < BOUND
+    scale = layers.linear(abs(x), abs(matrix), None if bias is None else abs(bias))
+    assert error(found, layers.linear(x, matrix, bias), scale) < BOUND
 
 
 @pytest.mark.parametrize("ggml_type", ALL_TYPES)
@@ -63,6 +64,7 @@ def check_product(weight: Weight, sizes: list[int], bias: Array | None = None, *
     has_bias=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
+@example(n_rows=17, n_steps=1, sizes=[1], has_bias=True, seed=681063)  # a bias much larger than the product
 def test_a_product_of_any_number_of_rows_and_tokens(
     ggml_type: GgmlType, n_rows: int, n_steps: int, sizes: list[int], has_bias: bool, seed: int
 ) -> None:
